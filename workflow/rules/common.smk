@@ -52,6 +52,11 @@ def chosen_frames(name):
     return read_json(checkpoints.sweep.get(study=name).output.best)["max_frames"]
 
 
+def chosen_keys(name, method, seed):
+    """The keys that a method's trials chose, once they are up to date."""
+    return read_json(checkpoints.tune.get(study=name, method=method, seed=seed).output.choice)["keys"]
+
+
 def as_input(files):
     """Files of the plan with Snakemake's flags."""
     if isinstance(files, dict):
@@ -66,7 +71,7 @@ def as_input(files):
 
 
 plan = WorkflowPlan(
-    STUDIES, DATASETS, chosen_frames, as_input, CodeHashes(CODE, SEEN, ACCEPTED), WorkflowError
+    STUDIES, DATASETS, chosen_frames, chosen_keys, as_input, CodeHashes(CODE, SEEN, ACCEPTED), WorkflowError
 )
 
 
@@ -79,6 +84,7 @@ wildcard_constraints:
     dataset="|".join(DATASETS),
     seed=r"\d+",
     frames=r"\d+",
+    trial=r"[0-9a-f]{8}",
     shard=r"\d+",
     # Of a pre-training, and of what rests on it: nothing where there is one for all seeds, or none.
     part=r"(?:/seed\d+)?",

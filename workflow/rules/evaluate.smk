@@ -283,6 +283,7 @@ rule zero_shot:
         item_table=plan.item_table,
         best="results/{study}/sweep/best.json",
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
+        tuned=plan.known_choice,
         images=plan.zero_shot_images,
     output:
         "results/{study}/zero_shot/{method}/seed{seed}.npz",

@@ -1,9 +1,10 @@
-"""Training: the over-fitting check, pre-training, the sweep that fixes max_frames, and one job per (method, seed).
+"""Training: the over-fitting check, pre-training, the sweep that fixes max_frames, trials that choose keys of methods,
+and one job per (method, seed).
 
 Every job resumes, killed at any moment.
 Requires: prepared data; where used frame stores and cached features.
 Produces: sanity.json; pretrained/seed<k>/{model.safetensors,history.csv,run.json}, without seed<k> where all runs share
-one pre-training; sweep/{max_frames.csv,best.json}; runs/<method>/seed<k>/{model.safetensors,history.csv,run.json,metrics.csv}.
+one pre-training; sweep/{max_frames.csv,best.json}; sweep/<method>/seed<k>/{trials.csv,choice.json}; runs/<method>/seed<k>/{model.safetensors,history.csv,run.json,metrics.csv}.
 """
 
 
@@ -148,3 +149,47 @@ checkpoint sweep:
         code=plan.code("sweep"),
     script:
         "../scripts/sweep.py"
+
+
+use rule train as trial with:
+    input:
+        unpack(plan.trial_inputs),
+    output:
+        model=temp("results/{study}/sweep/{method}/seed{seed}/trial.{trial}.safetensors"),
+        history="results/{study}/sweep/{method}/seed{seed}/trial.{trial}.csv",
+        record="results/{study}/sweep/{method}/seed{seed}/trial.{trial}.json",
+    log:
+        "results/{study}/logs/trial/{method}.seed{seed}.{trial}.log",
+    benchmark:
+        "results/{study}/benchmarks/trial/{method}.seed{seed}.{trial}.tsv"
+    wildcard_constraints:
+        study=STUDY,
+    params:
+        spec=plan.trial_spec,
+        act="train",  # whose script it is; finished jobs have it among their parameters
+        name="sweep/{method}/seed{seed}/{trial}",
+        dataset=plan.key("dataset"),
+        seed=lambda w: int(w.seed),
+        max_frames=None,
+        state="results/{study}/.state/sweep/{method}.seed{seed}.{trial}.pt",
+        execution=plan.untracked("execution"),
+        code=plan.code("trial", "train"),
+
+
+checkpoint tune:
+    """Choose a method's keys by the validation scores of its trials."""
+    input:
+        plan.trial_records,
+    output:
+        table="results/{study}/sweep/{method}/seed{seed}/trials.csv",
+        choice="results/{study}/sweep/{method}/seed{seed}/choice.json",
+    log:
+        "results/{study}/logs/tune/{method}.seed{seed}.log",
+    benchmark:
+        "results/{study}/benchmarks/tune/{method}.seed{seed}.tsv"
+    params:
+        trials=plan.trials,
+        metric=plan.select_metric,
+        code=plan.code("tune"),
+    script:
+        "../scripts/tune.py"

@@ -8,11 +8,11 @@ from __future__ import annotations
 import difflib
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
 from rewind.config.base import (
     DEFAULT_VOCABULARY_SIZE,
@@ -21,6 +21,7 @@ from rewind.config.base import (
     SEED_BOUNDS,
     ConfigModel,
     config_field,
+    fault_message,
     read_options,
     require_unique,
     require_valid_seeds,
@@ -47,6 +48,7 @@ from rewind.ranking_metrics import ACCURACY_METRIC
 RunKey = tuple[str, int]
 """A run of a study: its method and seed."""
 SHARED_PRETRAINING_NOTE = "given one pre-training"
+SHARED_CHOICE_NOTE = "given one choice of keys"
 TrackerName = Literal["tensorboard", "wandb", "mlflow"]
 RESERVED_NAMES = ("data", "rehearsal")  # folders in results/ that belong to no study
 KEYS_WITHOUT_EFFECT = {
@@ -323,8 +325,30 @@ class Study(ConfigModel):
             method, keys = self.methods[name], self.methods[name].training
             steps = f"{keys.epoch_steps:,} steps with " if keys.epoch_steps else ""
             epochs = f"{keys.epochs:,} {'epoch' if keys.epochs == 1 else 'epochs'}"
-            budgets.setdefault(f"{epochs} of {steps}batches of {keys.batch.size:,}", []).append(method.label or name)
+            trials = len(self.trials_of(name))
+            tried = f", after {trials:,} trials each to choose keys" if trials else ""
+            budget = f"{epochs} of {steps}batches of {keys.batch.size:,}{tried}"
+            budgets.setdefault(budget, []).append(method.label or name)
         return budgets
+
+    @property
+    def frames_sweep(self) -> Sweep | None:
+        """The sweep, if it chooses a number of frames."""
+        return self.sweep if self.sweep and self.sweep.max_frames else None
+
+    def trials_of(self, method: str) -> list[dict[str, Any]]:
+        """Keys of the trials from which a trained method chooses; none where nothing is tried.
+
+        >>> study = Study(name="s", dataset="d", methods={"meanP": {}}, sweep={"keys": {"training.lr": [1e-4, 1e-3]}})
+        >>> study.trials_of("meanP")
+        [{'training.lr': 0.0001}, {'training.lr': 0.001}]
+        """
+        return self.sweep.trials_of(method) if self.sweep and not self.methods[method].baseline else []
+
+    def trial_seed(self, seed: int) -> int:
+        """The seed of the trials that a run with ``seed`` is chosen by."""
+        assert self.sweep is not None  # asked of methods with trials alone
+        return seed if self.sweep.repeat else self.sweep.seed
 
     def with_towers(self) -> list[str]:
         """Methods with towers, which can encode any text and any picture, in order."""
@@ -420,7 +444,7 @@ class Study(ConfigModel):
         """Everything that is trained: methods, the over-fitting check, the sweep, the pre-training."""
         trained = {name: self.methods[name] for name in self.trained()}
         blocks = [TrainingBlock(f"methods.{name}", method, method.training) for name, method in trained.items()]
-        for where, keys in (("sanity", self.sanity), ("sweep", self.sweep)):
+        for where, keys in (("sanity", self.sanity), ("sweep", self.frames_sweep)):
             name = keys and (keys.method or next(iter(trained), ""))
             if keys and name in trained:
                 blocks.append(TrainingBlock(where, trained[name], keys.training))
@@ -519,6 +543,18 @@ class Study(ConfigModel):
     def pretraining_condition(self) -> str:
         """The words that every caption has where all runs share one pre-training; else empty."""
         return SHARED_PRETRAINING_NOTE if self.pretraining and self.pretraining.shared else ""
+
+    @property
+    def condition(self) -> str:
+        """What all runs share although another study might have it otherwise, in words that every caption has.
+
+        >>> sweep = {"keys": {"training.lr": [1e-4, 1e-3]}}
+        >>> Study(name="s", dataset="d", methods={"meanP": {}}, sweep=sweep).condition
+        'given one choice of keys'
+        """
+        chosen_once = self.sweep is not None and self.sweep.tunes and not self.sweep.repeat
+        notes = [self.pretraining_condition, SHARED_CHOICE_NOTE if chosen_once else ""]
+        return " and ".join(filter(None, notes)).replace(" and given", " and")
 
     def pretrained_per_seed(self) -> list[str]:
         """Methods of which each seed starts from a pre-training of its own, in order."""
@@ -673,6 +709,7 @@ class Study(ConfigModel):
             *_named_method_faults(self),
             *_pair_faults(self),
             *_training_faults(self),
+            *_tuning_faults(self),
             *_fixed_model_faults(self),
             *_precomputed_faults(self),
             *self.tables.faults(self.evaluation.directions, self.statistics.primary),
@@ -750,7 +787,7 @@ class RunSpec(ConfigModel):
 def _named_method_faults(study: Study) -> Iterator[str]:
     for where, name in (
         ("sanity.method", study.sanity and study.sanity.method),
-        ("sweep.method", study.sweep and study.sweep.method),
+        ("sweep.method", study.frames_sweep and study.frames_sweep.method),
         ("figures.method", study.figures.method),
     ):
         if name and name not in study.methods:
@@ -770,10 +807,73 @@ def _unknown_method(where: str, name: str, methods: Iterable[str]) -> str:
     return f"{where}: no method {name!r}; available: {', '.join(methods)}{hint}"
 
 
+def with_method_keys(method: Method, keys: Mapping[str, Any]) -> Method:
+    """A method with some of its keys replaced, each given by its path.
+
+    Raises:
+        RewindError: for a value that the method does not accept.
+
+    >>> with_method_keys(Method(), {"training.lr": 0.5, "head_layers": 2}).training.lr
+    0.5
+    """
+    values = method.model_dump(mode="json")
+    for path, value in keys.items():
+        *blocks, name = path.split(".")
+        block = values
+        for part in blocks:
+            block[part] = dict(block.get(part) or {})
+            block = block[part]
+        block[name] = value
+    try:
+        return Method.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RewindError(f"{'.'.join(map(str, first['loc']))}: {fault_message(first)}.") from None
+
+
+def _tuning_faults(study: Study) -> Iterator[str]:
+    """Trials of methods that are not trained, that no method accepts, or that are not as many for each."""
+    if study.sweep is None or not study.sweep.tunes:
+        return
+    trained = study.trained()
+    for name in study.sweep.methods:
+        if name not in study.methods:
+            yield _unknown_method(f"sweep.methods.{name}", name, study.methods)
+        elif name not in trained:
+            yield f"sweep.methods.{name}: it is not trained, so there is nothing to try; remove it"
+    if not trained:
+        yield "sweep.keys: no method here is trained, so there is nothing to try; remove the key"
+    counts = {name: len(study.trials_of(name)) for name in trained}
+    if study.sweep.trials is not None and any(count < study.sweep.trials for count in counts.values()):
+        yield f"sweep.trials: {study.sweep.trials}, but there are not as many different values; lower it, or add values"
+    elif len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        yield (
+            f"sweep.keys: not every method has as many trials ({told}), so the one that tries more has an advantage; "
+            "give them lists of one length, or search: random with a number of trials and enough values"
+        )
+    for name in trained:
+        for trial in study.trials_of(name):
+            try:
+                with_method_keys(study.methods[name], trial)
+            except RewindError as error:
+                yield f"sweep.keys: methods.{name} with {trial_words(trial)}: {str(error).removesuffix('.')}"
+                break
+
+
+def trial_words(keys: Mapping[str, Any]) -> str:
+    """Keys of a trial, for people.
+
+    >>> trial_words({"training.lr": 0.0001, "head_layers": 2})
+    'training.lr 0.0001, head_layers 2'
+    """
+    return ", ".join(f"{path} {value}" for path, value in keys.items())
+
+
 def _training_faults(study: Study) -> Iterator[str]:
     """Parts that need a method that is trained: the over-fitting check, the sweep, the pre-training."""
     trained = study.trained()
-    for where, keys in (("sanity", study.sanity), ("sweep", study.sweep)):
+    for where, keys in (("sanity", study.sanity), ("sweep", study.frames_sweep)):
         if keys is None:
             continue
         name = keys.method

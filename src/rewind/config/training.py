@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import random
 from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
@@ -290,13 +293,88 @@ class Sanity(ConfigModel):
     training: Training = config_field(Training(), "Overrides of the study's `training` keys for this check.")
 
 
-class Sweep(ConfigModel):
-    """Choose `frames.max_frames` once, on validation, and use it for every method."""
+class Range(ConfigModel):
+    """Numbers from which random trials draw.
 
-    max_frames: list[int] = required_field("Values to try, from 1 to 512.", min_length=1)
-    method: str = config_field("meanP", "Method to train with each value (one that is trained).")
+    >>> Range(low=1e-5, high=1e-3, log=True).draw(random.Random(0))
+    0.000488
+    """
+
+    low: float = required_field("Smallest number.")
+    high: float = required_field("Largest number.")
+    log: bool = config_field(False, "Draw uniformly from logarithms.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Range:
+        if self.low >= self.high or (self.log and self.low <= 0):
+            raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g}), and above 0 with log")
+        return self
+
+    def draw(self, generator: random.Random) -> float:
+        """A number with three digits, which people can read and type."""
+        if not self.log:
+            return float(f"{generator.uniform(self.low, self.high):.3g}")
+        return float(f"{math.exp(generator.uniform(math.log(self.low), math.log(self.high))):.3g}")
+
+
+SearchSpace = dict[str, list[Any] | Range | None]
+"""Path of a key inside of a method → values that are tried; None: the key is not tried for this method."""
+DRAWS_PER_TRIAL = 100  # most draws for each random trial: narrow spaces have fewer different ones
+TUNABLE = ("training", "head_layers", "head_start", "options")
+NOT_TUNABLE = {
+    "training.freeze": "it decides which files a run reads",
+    "training.hard_negatives": "it decides which files a run reads",
+    **dict.fromkeys(
+        ("training.epochs", "training.epoch_steps", "training.batch.size", "training.patience"),
+        "it decides how long a method trains, which is the same for all that are compared",
+    ),
+    **dict.fromkeys(
+        ("training.select_setting", "training.select_metric", "training.keep", "training.evaluate_every"),
+        "it decides by which score trials are compared",
+    ),
+}
+"""Keys of a method that trials cannot vary, and why."""
+
+
+class Sweep(ConfigModel):
+    """Choose on validation, before real runs: `frames.max_frames` once for all methods, and keys of each method.
+
+    >>> sweep = Sweep(keys={"training.lr": [1e-4, 3e-4]}, methods={"seqTransf": {"head_layers": [2, 4]}})
+    >>> sweep.trials_of("meanP"), len(sweep.trials_of("seqTransf"))
+    ([{'training.lr': 0.0001}, {'training.lr': 0.0003}], 4)
+    """
+
+    max_frames: list[int] = config_field(
+        [], "Values of `frames.max_frames` to try, from 1 to 512; empty: the study's own."
+    )
+    method: str = config_field("meanP", "Method to train with each value of `max_frames` (one that is trained).")
     seed: int = config_field(0, "Seed of these runs.", **SEED_BOUNDS)
-    training: Training = config_field(Training(), "Overrides of that method's `training` keys for the trials.")
+    training: Training = config_field(
+        Training(), "Overrides of that method's `training` keys for the trials of `max_frames`."
+    )
+    keys: SearchSpace = config_field(
+        {},
+        "Keys of methods that each trained method tries for itself, such as `training.lr: [1.0e-4, 3.0e-4]` or "
+        "`training.lr: {low: 1.0e-5, high: 1.0e-3, log: true}` (docs/tuning.md).",
+        legacy_default={},
+    )
+    methods: dict[str, SearchSpace] = config_field(
+        {},
+        "The same for single methods, in addition or instead; `null` for a key that a method does not try.",
+        legacy_default={},
+    )
+    search: Literal["grid", "random"] = config_field(
+        "grid", "`grid`: all combinations. `random`: `trials` of them, drawn with `seed`.", legacy_default="grid"
+    )
+    trials: int | None = config_field(
+        None, "Number of random trials of each method.", legacy_default=None, ge=1, le=1000
+    )
+    repeat: bool = config_field(
+        False,
+        "Each seed tries and chooses for itself, so that the spread over seeds includes the choice; else one choice, "
+        "made with `seed`, is for all seeds, and tables say so.",
+        legacy_default=False,
+    )
 
     @field_validator("max_frames")
     @classmethod
@@ -305,3 +383,55 @@ class Sweep(ConfigModel):
             if not 1 <= value <= 512:
                 raise ValueError(f"{value} is not a number of frames from 1 to 512")
         return require_unique(values)
+
+    @model_validator(mode="after")
+    def _something_to_try(self) -> Sweep:
+        if not (self.max_frames or self.tunes):
+            raise ValueError("nothing to try: give max_frames, or keys; sweep: null skips it")
+        if not self.tunes:
+            return self
+        if (self.search == "random") != (self.trials is not None):
+            raise ValueError("search: random needs a number of trials, and grid has as many as there are combinations")
+        spaces = (self.keys, *self.methods.values())
+        for path, values in itertools.chain.from_iterable(space.items() for space in spaces):
+            if path.partition(".")[0] not in TUNABLE or path == "training":
+                raise ValueError(f"{path}: not a key of a method that trials can vary ({', '.join(TUNABLE)})")
+            if reason := next((why for name, why in NOT_TUNABLE.items() if _is_part(path, name)), ""):
+                raise ValueError(f"{path} cannot be varied: {reason}")
+            if isinstance(values, Range) and self.search == "grid":
+                raise ValueError(f"{path}: a range needs search: random; a grid has a list of values")
+            if values == []:
+                raise ValueError(f"{path}: no values to try; null leaves the key out")
+            if isinstance(values, list) and len({repr(value) for value in values}) < len(values):
+                raise ValueError(f"{path}: a value is listed twice; remove one")
+        return self
+
+    @property
+    def tunes(self) -> bool:
+        """Whether keys of methods are tried."""
+        return bool(self.keys or any(self.methods.values()))
+
+    def trials_of(self, method: str) -> list[dict[str, Any]]:
+        """The keys of every trial of a method, in a fixed order; of random trials different ones, as far as there are.
+
+        Random trials depend on ``seed`` and on the method's name, so that no two methods share lucky draws.
+        """
+        both = self.keys | self.methods.get(method, {})
+        space = {path: values for path, values in both.items() if values is not None}
+        if self.search == "grid":
+            lists = [values for values in space.values() if isinstance(values, list)]
+            return [dict(zip(space, values, strict=True)) for values in itertools.product(*lists)] if space else []
+        generator, trials = random.Random(f"{self.seed} {method}"), list[dict[str, Any]]()
+        for _ in range(DRAWS_PER_TRIAL * (self.trials or 0)):
+            trial = {
+                path: values.draw(generator) if isinstance(values, Range) else generator.choice(values)
+                for path, values in space.items()
+            }
+            if trial and trial not in trials and len(trials) < (self.trials or 0):
+                trials.append(trial)
+        return trials
+
+
+def _is_part(path: str, name: str) -> bool:
+    """Whether one path is the other or inside of it."""
+    return f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.")

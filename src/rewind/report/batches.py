@@ -46,4 +46,4 @@ def report_batches(study: Study, histories: Mapping[tuple[str, int], str], table
     write_csv(table, stacked.dropna(subset=columns, how="all")[["method", "seed", "epoch", *columns]])
     labels = {name: method.label or name for name, method in study.methods.items() if not method.baseline}
     figure = training_curves(stacked, labels, values=[name for name in PLOTTED_COLUMNS if name in columns])
-    style.save(style.with_condition(figure, study.pretraining_condition), stem)
+    style.save(style.with_condition(figure, study.condition), stem)

@@ -18,6 +18,7 @@ import pandas as pd
 
 from rewind.config import Dataset, Method, Study
 from rewind.config.methods import MODELS_WITHOUT_BACKBONE, ZERO_SHOT_MODELS
+from rewind.config.study import trial_words
 from rewind.config.training import TOWERS, Training, adapted_towers
 from rewind.data.captions import load_split
 from rewind.data.formats.published import counts_sentence
@@ -141,7 +142,7 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
         groups=_read_optional(files.groups, ("group",)),
         order=study.tables.order,
         not_evaluated=read_not_evaluated(study.runs(), files.ranks) if files.ranks else {},
-        given=study.pretraining_condition,
+        given=study.condition,
     )
 
 
@@ -181,7 +182,7 @@ def noise_labels(study: Study) -> list[str]:
 def make_cosine_gap_figure(study: Study, counts: str, result: Path) -> None:
     """Draw densities of cosines, as PNG, PDF and SVG under the name of ``result``."""
     figure = cosine_densities(read_csv(counts), method_labels(study))
-    style.save(style.with_condition(figure, study.pretraining_condition), result.with_suffix(""))
+    style.save(style.with_condition(figure, study.condition), result.with_suffix(""))
 
 
 def load_gap_results(study: Study, files: GapFiles) -> CosineGapResults:
@@ -272,6 +273,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
             *precomputed_notes(study, records),
             *_near_tie_notes(study, files),
             *_rerank_notes(study, files, results),
+            *_tuning_notes(study, records),
             *_same_start_notes(records, results),
             *files.accepted,
         ],
@@ -486,6 +488,28 @@ def precomputed_notes(study: Study, records: dict[tuple[str, int], dict[str, Any
     return notes + [f"Of {', '.join(labels)}: {note}" for note, labels in owners.items()]
 
 
+def _tuning_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]]) -> list[str]:
+    """Which keys trials chose, from how many, and whether the choice was part of what was repeated."""
+    if study.sweep is None or not study.sweep.tunes:
+        return []
+    chosen = []
+    for name in study.trained():
+        runs = {seed: trial_words(records[name, seed]["tuned"]) for seed in study.seeds_of(name)}
+        by_seed = "; ".join(f"seed {seed}: {keys}" for seed, keys in runs.items())
+        keys = by_seed if len(set(runs.values())) > 1 else next(iter(runs.values()))
+        chosen.append(f"{study.methods[name].label or name} ({keys})")
+    number, search = len(study.trials_of(study.trained()[0])), study.sweep.search
+    kind = "random trials" if search == "random" else "trials, all combinations"
+    if study.sweep.repeat:
+        how = "once for each seed, so the spread over seeds includes the choice"
+    else:
+        how = f"once for all seeds, with seed {study.sweep.seed}, so the spread over seeds does not include the choice"
+    return [
+        f"Keys of each method are those of the best of {number:,} {kind} on validation, chosen {how}: "
+        f"{', '.join(chosen)}"
+    ]
+
+
 def _rerank_notes(study: Study, files: ReportFiles, results: Results) -> list[str]:
     """Notes on rows of methods that score the first results of another method alone."""
     runs: dict[str, list[dict[str, Any]]] = {}
@@ -660,4 +684,4 @@ def make_group_figure(study: Study, setting: str, table: str, result: Path) -> N
     figure = group_intervals(
         read_csv(table, text=("group",)), labels, baselines, setting, direction, study.statistics.confidence
     )
-    style.save(style.with_condition(figure, study.pretraining_condition), result.with_suffix(""))
+    style.save(style.with_condition(figure, study.condition), result.with_suffix(""))

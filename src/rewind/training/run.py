@@ -10,7 +10,7 @@ import dataclasses
 import math
 import resource
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -163,6 +163,7 @@ class TrainingJob:
         cache: cached features of frozen towers, or the index of a frame store, if any.
         pretrained: weights of the study's own pre-training that the run starts from, if any.
         max_frames_tried: the values that the study's sweep chose ``max_frames`` from, if it has one.
+        tuned: the keys that trials chose for its method, which ``spec`` has already.
         tracking: what its curves are logged with, if anything, in ``tracking_folder``.
     """
 
@@ -177,6 +178,7 @@ class TrainingJob:
     cache: Path | None = None
     pretrained: Path | None = None
     max_frames_tried: list[int] | None = None
+    tuned: dict[str, Any] = field(default_factory=dict)
     tracking: TrackerName | None = None
     tracking_folder: Path = Path()
 
@@ -306,6 +308,7 @@ def _run_record(
         "seed": training_job.seed,
         "max_frames": training_job.max_frames,
         **({"max_frames_tried": training_job.max_frames_tried} if training_job.max_frames_tried else {}),
+        **({"tuned": training_job.tuned} if training_job.tuned else {}),
         "spec": training_job.spec.model_dump(mode="json"),
         "parameters": sum(p.numel() for p in parameters),
         "trained_parameters": sum(p.numel() for p in parameters if p.requires_grad),

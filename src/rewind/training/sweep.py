@@ -1,6 +1,10 @@
-"""Chooses the number of frames by the validation scores of the sweep's trials."""
+"""Chooses the number of frames, and the keys of a method, by the validation scores of trials."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -31,3 +35,27 @@ def choose_frames(records: list[str], default: int, table: str, best: str) -> No
     write_json(
         best, {"max_frames": int(winner["max_frames"]), "chosen": "by validation R@1 + R@5 + R@10", "tried": tried}
     )
+
+
+def choose_keys(
+    records: Sequence[str], trials: Mapping[str, dict[str, Any]], metric: str, table: str, choice: str
+) -> None:
+    """Choose the keys of the trial with the best validation score; of equals the first.
+
+    Args:
+        records: ``run.json`` of every trial.
+        trials: name → keys, in the same order.
+        metric: ``training.select_metric`` of the method, by which its checkpoints are chosen too.
+        table: CSV file of all trials that is written, the best one first.
+        choice: JSON file with the keys that were chosen. Nothing else is in it: a run with the same keys stays valid
+            however many trials there were.
+    """
+    column, rows = f"valid_{metric}", []
+    for path, (name, keys) in zip(records, trials.items(), strict=True):
+        best = read_json(path)["best"]
+        values = {key: json.dumps(value) for key, value in keys.items()}
+        rows.append({"trial": name, column: best[column], "epoch": best["epoch"]} | values)
+    ranked = pd.DataFrame(rows).sort_values(column, ascending=metric == "loss", kind="stable")
+    write_csv(table, ranked)
+    print(ranked.to_string(index=False))
+    write_json(choice, {"keys": trials[ranked.iloc[0]["trial"]]})

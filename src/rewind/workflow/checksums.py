@@ -53,6 +53,8 @@ JSON_KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     r".*/sweep/best\.json": {"max_frames": int},
     r".*/run\.json": {"seed": int, "max_frames": int, "spec": dict, "best": dict, "code": str, "packages": dict},
     r".*/sweep/frames\d+\.json": {"max_frames": int, "spec": dict, "best": dict},
+    r".*/sweep/[^/]+/seed\d+/trial\.[0-9a-f]+\.json": {"max_frames": int, "spec": dict, "best": dict},
+    r".*/sweep/[^/]+/seed\d+/choice\.json": {"keys": dict},
     r".*/captions/report\.json": {"digest": str, "splits": dict},
     r".*/ranks/[^/]+/seed\d+\.json": {"metrics": list},
     r".*/sanity\.json": {"method": str, "clips": int},

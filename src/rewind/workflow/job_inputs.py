@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rewind.config import RunSpec, Study
-from rewind.config.study import RunKey
+from rewind.config.study import RunKey, with_method_keys
 from rewind.io.files import read_json
 from rewind.workflow.job import Job, NamedList
 
@@ -50,11 +50,18 @@ def job_pairs(job: Job) -> list[tuple[str, str]]:
 def run_spec(job: Job) -> RunSpec:
     """The run's keys, with how frames are read, on which no result depends."""
     spec = RunSpec.model_validate({"evaluation": {}, "method": {}} | job.params.spec)
+    if tuned := chosen_keys(job.input.get("tuned")):
+        spec = spec.model_copy(update={"method": with_method_keys(spec.method, tuned)})
     reading = {
         "workers": job.execution.get("workers", 0),
         "keep_in_memory": bool(job.execution.get("keep_in_memory")),
     }
     return spec.model_copy(update={"frames": spec.frames.model_copy(update=reading)})
+
+
+def chosen_keys(path: str | None) -> dict[str, Any]:
+    """The keys that trials chose for a method, from their file; empty for a method without trials."""
+    return read_json(path)["keys"] if path else {}
 
 
 def max_frames(job: Job) -> int:
@@ -118,10 +125,13 @@ def measured_runs(job: Job) -> list[MeasuredRun]:
     """The runs whose costs are measured."""
     from rewind.evaluation.efficiency import MeasuredRun
 
-    return [
-        MeasuredRun(name, label, RunSpec(**spec), model)
-        for (name, label, spec), model in zip(job.params.methods, job.input.models, strict=True)
-    ]
+    tuned = {Path(path).parts[-3]: chosen_keys(path) for path in job.input.get("tuned", ())}
+    runs = []
+    for (name, label, values), model in zip(job.params.methods, job.input.models, strict=True):
+        spec = RunSpec(**values)
+        spec = spec.model_copy(update={"method": with_method_keys(spec.method, tuned.get(name, {}))})
+        runs.append(MeasuredRun(name, label, spec, model))
+    return runs
 
 
 # ---- Training ------------------------------------------------------------------------------------------------------
@@ -146,6 +156,7 @@ def training_job(job: Job) -> TrainingJob:
         cache=cached_input(inputs, frames),
         pretrained=optional_input(inputs, "pretrained"),
         max_frames_tried=read_json(best).get("tried") if best else None,
+        tuned=chosen_keys(inputs.get("tuned")),
         tracking=job.execution.get("tracking"),
         tracking_folder=Path(params.state).parents[-3] / "tracking",  # results/<study>
     )

@@ -195,7 +195,7 @@ def estimate_cost(
         cores: see ``wall``.
     """
     results = prepared.folder / "results"
-    frames = max(study.sweep.max_frames) if study.sweep else study.frames.max_frames
+    frames = max(study.frames_sweep.max_frames) if study.frames_sweep else study.frames.max_frames
     rounds = study.tables.verdict.rounds if study.tables.verdict else 1
     own = datasets[study.dataset]
     made_from = own.source.made_from if own.vectors else None
@@ -277,6 +277,11 @@ class CostEstimate:
             groups = [([job for job in jobs if job.method == method], number) for method, number in runs.items()]
         elif rule == "sweep_trial":
             groups = [([job], 1) for job in jobs]
+        elif rule in ("trial", "tune"):
+            groups = [
+                ([job for job in jobs if job.method == name], self._trials_in_all(name, rule))
+                for name in self.study.trained()
+            ]
         else:
             copies = self._pretraining_factor(part) if stage.per_pretraining else 1
             groups = [(jobs, part.dataset.media.shards if rule == "video_shard" else round(len(jobs) * copies))]
@@ -289,6 +294,11 @@ class CostEstimate:
                 job_gpus = 0 if stage.per_run and self.study.methods[group[0].method].baseline else gpus
                 planned += [PlannedJob(start, _mean_rate(costs), units, stage.level, threads, job_gpus)] * number
         return planned
+
+    def _trials_in_all(self, method: str, rule: str) -> int:
+        """Trials of a method in the whole study, or choices between them."""
+        choices = len({self.study.trial_seed(seed) for seed in self.study.seeds_of(method)})
+        return choices * (len(self.study.trials_of(method)) if rule == "trial" else 1)
 
     def job_cost(self, job: FinishedJob, part: MeasuredFolder, shards: int = 1, whole_shards: int = 1) -> PlannedJob:
         """A job of the whole study.
@@ -466,7 +476,8 @@ class CostEstimate:
                 size = folder_bytes(path) if path.is_dir() else path.stat().st_size
                 total += size * self._growth_of_entry(path.name, part)
         if self.study.frames.store:
-            frame_counts = self.study.sweep.max_frames if self.study.sweep else [self.study.frames.max_frames]
+            sweep = self.study.frames_sweep
+            frame_counts = sweep.max_frames if sweep else [self.study.frames.max_frames]
             total += self.counts.originals * sum(frame_counts) * self.study.frames.size**2 * 3
         return total
 

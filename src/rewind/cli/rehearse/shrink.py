@@ -47,6 +47,7 @@ RANDOM_ENCODER = "rewind.cli.rehearse.random_encoder"
 DUMMY_OPPOSITES = "config/opposites/shapes.csv"  # of words in captions of dummy items, which are drawn as shapes are
 MAX_REHEARSED_SHARDS = 2
 REHEARSED_SEEDS = 2
+REHEARSED_TRIALS = 2  # of a method
 MAX_STEP_FLOPS = 0.1e12  # FLOPs of a training step, forward and backward, that a rehearsal can afford
 MAX_BATCH = 128
 MIN_LIGHT_BATCH = 64  # a study is light if it can afford steps of so many items, and heavy otherwise
@@ -151,6 +152,9 @@ def shrink_study(
         towers.notes.append(
             "training.precision: fp32 is rehearsed, because this machine has no GPU and its CPU is slow at bf16"
         )
+    if study.sweep and study.sweep.tunes:
+        fewest = min(len(study.trials_of(name)) for name in study.trained())
+        keys["sweep"] |= {"search": "random", "trials": min(REHEARSED_TRIALS, fewest)}
     if keys["sanity"]:
         keys["sanity"] |= {"clips": min(keys["sanity"]["clips"], 8), "min_r1": 0.0}
     if keys["tables"]["verdict"]:
@@ -211,7 +215,7 @@ def min_layers(study: Study) -> tuple[int, int]:
 
 def batch_cap(study: Study, towers: RehearsedTowers) -> int:
     """Largest batch of which a rehearsal can afford a step; the study's own batches may be smaller."""
-    frames = max(study.sweep.max_frames if study.sweep else [study.frames.max_frames])
+    frames = max(study.frames_sweep.max_frames if study.frames_sweep else [study.frames.max_frames])
     flops = weights.visual_tower_flops(study.backbone.model_dump(), frames, study.frames.size)
     if not flops or all("visual" in study.methods[name].training.freeze for name in study.trained()):
         return MAX_BATCH

@@ -132,7 +132,7 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
     method, seed = study.pictured()
     run = f"{labels[method]}, seed {seed}" if method in study.trained() else labels[method]
     confidence = f"{100 * study.statistics.confidence:g}%"
-    condition, metric = study.pretraining_condition, study.figure_metric()
+    condition, metric = study.condition, study.figure_metric()
     captions = {
         "intervals": f"{metric} of every method. Broad bar: {confidence} interval over {interval_scope(study)}; thin "
         "line: bootstrap over queries with these checkpoints fixed. Numbers: the estimates.",

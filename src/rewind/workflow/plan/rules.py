@@ -57,6 +57,7 @@ class WorkflowPlan:
         studies: Mapping[str, Study],
         datasets: Mapping[str, Dataset],
         chosen_frames: Callable[[str], int] | None = None,
+        chosen_keys: Callable[[str, str, int], dict[str, Any]] | None = None,
         as_input: Callable[[Any], Any] = lambda files: files,
         code: CodeHashes | None = None,
         error: type[Exception] = RewindError,
@@ -65,6 +66,7 @@ class WorkflowPlan:
         Args:
             studies, datasets: by name.
             chosen_frames: study → the sweep's choice, see :class:`StudyPlan`.
+            chosen_keys: study, method and seed of trials → the keys that they chose.
             as_input: puts Snakemake's flags on :class:`Unwatched` files and :class:`UserFile`.
             code: where code hashes come from.
             error: what is raised for a file that the study does not make.
@@ -74,7 +76,10 @@ class WorkflowPlan:
         }
         self.studies = {
             name: StudyPlan(
-                study, self.datasets[study.dataset], functools.partial(chosen_frames, name) if chosen_frames else None
+                study,
+                self.datasets[study.dataset],
+                functools.partial(chosen_frames, name) if chosen_frames else None,
+                chosen_keys=functools.partial(chosen_keys, name) if chosen_keys else None,
             )
             for name, study in studies.items()
         }

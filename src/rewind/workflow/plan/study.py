@@ -14,9 +14,10 @@ from rewind.config.dataset import EmbeddingsSource
 from rewind.config.encoders import Encoding
 from rewind.config.methods import ENCODER_KEYS
 from rewind.config.report import Verdict
-from rewind.config.study import RunKey
+from rewind.config.study import RunKey, with_method_keys
 from rewind.config.training import Training, opposites_file
 from rewind.errors import RewindError
+from rewind.hashing import stable_hash
 from rewind.io.files import read_json
 from rewind.registry import BACKBONES, ENCODERS, HEADS, LOSSES, MODELS, SAMPLERS, head_modules
 from rewind.report.page.document import assets_hash
@@ -27,6 +28,7 @@ from rewind.workflow.plan.dataset import DatasetPlan
 from rewind.workflow.plan.files import Files, Unwatched, json_files, user_files
 from rewind.workflow.stages import RULES, CodeDependencies
 
+TRIAL_DIGITS = 8  # of the hash by which a trial is named
 # Minutes, for schedulers, where they depend on the study; fixed ones stand in the profiles.
 TRAINING_MINUTES, ENCODING_MINUTES, SHORT_MINUTES = 1440, 720, 60
 
@@ -44,6 +46,7 @@ class StudyPlan:
         dataset: the plan of its data set.
         chosen_frames: the sweep's choice of ``max_frames``; it may raise where the sweep is not up to date.
         results: folder of all results.
+        chosen_keys: method and seed of trials → the keys that they chose; it may raise likewise.
 
     >>> from rewind.config import Dataset
     >>> shapes = Dataset(name="shapes", source={"format": "shapes"})
@@ -61,10 +64,12 @@ class StudyPlan:
         dataset: DatasetPlan,
         chosen_frames: Callable[[], int] | None = None,
         results: str = "results",
+        chosen_keys: Callable[[str, int], dict[str, Any]] | None = None,
     ) -> None:
         self.keys, self.name, self.dataset = study, study.name, dataset
         self.folder = f"{results}/{study.name}"
         self._chosen_frames = chosen_frames or (lambda: int(read_json(self.best_file)["max_frames"]))
+        self._chosen_keys = chosen_keys or (lambda method, seed: read_json(self._choice_file(method, seed))["keys"])
 
     # What it is for
 
@@ -210,7 +215,7 @@ class StudyPlan:
         if vectors := self._vectors():
             return {"vectors": vectors}
         if self.uses_features(method):
-            trial = self.keys.sweep.seed if frames and self.keys.sweep else None
+            trial = self.keys.frames_sweep.seed if frames and self.keys.frames_sweep else None
             return {"features": self._features(method, seed, frames, trial)}
         return self.pixel_files(*([frames] if frames else self.frame_candidates(method, seed)))
 
@@ -249,16 +254,16 @@ class StudyPlan:
 
     def frame_candidates(self, method: str = "", seed: int | None = None) -> list[int]:
         """Values of max_frames that it may end up with; of a run that keeps its own, those that were tried for it."""
-        if not self.keys.sweep:
+        if not self.keys.frames_sweep:
             return [self.keys.frames.max_frames]
         made = self._made_with(method, seed)
         if made and made["max_frames"] == self._chosen_frames():
             return list(made["max_frames_tried"])
-        return list(self.keys.sweep.max_frames)
+        return list(self.keys.frames_sweep.max_frames)
 
     def _made_with(self, method: str, seed: int | None) -> dict[str, Any] | None:
         """``run.json`` of a finished run of a study with a sweep, if it says what was tried; else nothing."""
-        if seed is None or not self.keys.sweep:
+        if seed is None or not self.keys.frames_sweep:
             return None
         try:
             made = read_json(f"{self.folder}/runs/{method}/seed{seed}/run.json")
@@ -368,24 +373,72 @@ class StudyPlan:
         return self.keys.resources.feature_threads or self.keys.resources.threads
 
     def sweep_trial_inputs(self, frames: int) -> Files:
-        assert self.keys.sweep
-        return self._learning_inputs(self.keys.sweep.method, frames=frames)
+        assert self.keys.frames_sweep
+        return self._learning_inputs(self.keys.frames_sweep.method, frames=frames)
 
     def sweep_trial_spec(self) -> dict[str, Any]:
-        assert self.keys.sweep
-        return self.keys.run_spec(self.keys.sweep.method, self.keys.sweep.training).fingerprint()
+        assert self.keys.frames_sweep
+        return self.keys.run_spec(self.keys.frames_sweep.method, self.keys.frames_sweep.training).fingerprint()
 
     def sweep_trials(self) -> list[str]:
         """``run.json`` of every trial."""
-        numbers = self.keys.sweep.max_frames if self.keys.sweep else []
+        numbers = self.keys.frames_sweep.max_frames if self.keys.frames_sweep else []
         return [f"{self.folder}/sweep/frames{n}.json" for n in numbers]
+
+    # Before real runs: trials, from which each method chooses its keys
+
+    def trials(self, method: str) -> dict[str, dict[str, Any]]:
+        """The keys of a method's trials by their names, which are hashes: a trial that is there is not run again."""
+        return {stable_hash(keys)[:TRIAL_DIGITS]: keys for keys in self.keys.trials_of(method)}
+
+    def trial_inputs(self, method: str, seed: int) -> Files:
+        """What a trial learns from: what a run does."""
+        return self._learning_inputs(method, seed) | {"best": self.best_file}
+
+    def trial_spec(self, method: str, trial: str) -> dict[str, Any]:
+        trials = self.trials(method)
+        if trial not in trials:
+            raise RewindError(f"{self.name}/{method} has no trial {trial}; it has {', '.join(trials) or 'none'}.")
+        tried = with_method_keys(self.method(method), trials[trial])
+        spec = self.keys.model_copy(update={"methods": {method: tried}}).run_spec(method, tried.training)
+        return spec.fingerprint()
+
+    def trial_records(self, method: str, seed: int) -> list[str]:
+        """``run.json`` of every trial, in the order of :meth:`trials`."""
+        return [f"{self.folder}/sweep/{method}/seed{seed}/trial.{name}.json" for name in self.trials(method)]
+
+    def select_metric(self, method: str) -> str:
+        return self.method(method).training.select_metric
+
+    def choice(self, method: str, seed: int) -> str | list[str]:
+        """The file with the keys that a run's trials chose, of methods that have any."""
+        return self._choice_file(method, self.keys.trial_seed(seed)) if self.trials(method) else []
+
+    def _choice_file(self, method: str, seed: int) -> str:
+        return f"{self.folder}/sweep/{method}/seed{seed}/choice.json"
+
+    def _choice_of_run(self, method: str, seed: int) -> str | list[str]:
+        """The same; a finished run is stale only where other keys were chosen than its own."""
+        path = self.choice(method, seed)
+        if not isinstance(path, str):
+            return path
+        try:
+            made = read_json(f"{self.folder}/runs/{method}/seed{seed}/run.json")["tuned"]
+        except (RewindError, OSError, KeyError, TypeError):  # not trained yet, or kept in a bucket
+            return path
+        return Unwatched(path) if made == self._chosen_keys(method, self.keys.trial_seed(seed)) else path
+
+    def _candidates(self, method: str) -> list[Method]:
+        """A method with the keys of each trial, and as it is."""
+        own = self.method(method)
+        return [own, *(with_method_keys(own, keys) for keys in self.keys.trials_of(method))]
 
     # Runs
 
     def train_inputs(self, method: str, seed: int) -> Files:
         """What a run learns from; for precomputed vectors and scores, what is checked of them."""
         if not self.method(method).precomputed:
-            return self._learning_inputs(method, seed)
+            return self._learning_inputs(method, seed) | {"tuned": self._choice_of_run(method, seed)}
         # Ids of all splits are known ids; what made the vectors says what tables must tell of them.
         files = self._precomputed_inputs(method, seed) | self.captions("valid")
         return files | {"encoded": self._encoding_records(files["brought"])}
@@ -404,7 +457,7 @@ class StudyPlan:
                 files["zero_shot"] = self.zero_shot_images()
         files["weights"] = self.weights()
         files["opposites"] = self._opposites(
-            self.keys.sweep.training if frames and self.keys.sweep else self.method(method).training
+            self.keys.frames_sweep.training if frames and self.keys.frames_sweep else self.method(method).training
         )
         if self.keys.sanity:
             files["sanity"] = self.sanity_file()
@@ -444,8 +497,14 @@ class StudyPlan:
             **self.cached_items(method, seed),
             "item_table": self.item_table(),
             "best": self._best_of_run(method, seed),
+            "tuned": self.known_choice(method, seed),
             **model,
         }
+
+    def known_choice(self, method: str, seed: int) -> str | list[str]:
+        """:meth:`choice` as part of a run that is there: where it changes, so does the run's file."""
+        path = self.choice(method, seed)
+        return Unwatched(path) if isinstance(path, str) else path
 
     def scored_inputs(self, method: str, seed: int) -> Files:
         """What a job reads that runs a model over the test split."""
@@ -662,6 +721,7 @@ class StudyPlan:
             "item_table": self.item_table(),
             "best": self.best_file,
             "models": self.per_run("runs/{method}/seed{seed}/model.safetensors", measured),
+            "tuned": [path for run in measured if isinstance(path := self.known_choice(*run), str)],
         }
 
     def measured_spec(self) -> dict[str, Any]:
@@ -673,7 +733,7 @@ class StudyPlan:
 
     def data_title(self) -> str:
         """The title of its data, with what all its runs were given."""
-        return ", ".join(filter(None, [self.dataset.keys.title, self.keys.pretraining_condition]))
+        return ", ".join(filter(None, [self.dataset.keys.title, self.keys.condition]))
 
     # The report
 
@@ -780,7 +840,7 @@ class StudyPlan:
     def pictured_run(self, method: str | None = None) -> str:
         """What pictures of one run call it."""
         name, seed = self.keys.pictured(method)
-        return ", ".join([name, f"seed {seed}", *filter(None, [self.keys.pretraining_condition])])
+        return ", ".join([name, f"seed {seed}", *filter(None, [self.keys.condition])])
 
     def pictured_setting(self) -> str:
         """The gallery that examples search: with twins where there are any."""
@@ -903,7 +963,9 @@ class StudyPlan:
         study = self.keys
         match rule:
             case "train" | "untrained_run":
-                return self._trained([self.method(method)], seed, self._zero_shot_in_training())
+                return self._trained(self._candidates(method), seed, self._zero_shot_in_training())
+            case "trial":
+                return self._trained(self._candidates(method), seed)
             case "step_time":
                 methods = [self.method(name) for name in self.timed_methods()]
                 return self._trained(methods, seed, self._zero_shot_in_training())
@@ -911,8 +973,9 @@ class StudyPlan:
                 assert study.sanity
                 return self._trained([self._with_training(self.sanity_method(), study.sanity.training)], seed)
             case "sweep_trial":
-                assert study.sweep
-                return self._trained([self._with_training(study.sweep.method, study.sweep.training)], seed)
+                sweep = study.frames_sweep
+                assert sweep
+                return self._trained([self._with_training(sweep.method, sweep.training)], seed)
             case "pretrain":
                 assert study.pretraining
                 trained = study.pretraining.method.model_copy(update={"training": study.pretraining.training})
@@ -952,7 +1015,7 @@ class StudyPlan:
     def _scored(self, names: Sequence[str], seed: int | None, files: Sequence[str] = ()) -> CodeDependencies:
         """Of a stage that runs models of methods; how they were trained is not part of it."""
         methods = [self.method(name) for name in names]
-        modules = [module for method in methods for module in self._model_modules(method)]
+        modules = [m for name in names for method in self._candidates(name) for m in self._model_modules(method)]
         return CodeDependencies(modules, files=[*files, *self._model_files(methods, seed)])
 
     def _model_modules(self, method: Method) -> list[str]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from rewind.config import Dataset, RunSpec, Study, Training
 from rewind.config.encoders import Encoding
-from rewind.config.study import TrainingBlock
+from rewind.config.study import TrainingBlock, trial_words, with_method_keys
 from rewind.data.questions import foil_table, has_foils, question_files
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
@@ -108,12 +108,14 @@ class PlannedModel:
         spec: its keys.
         block: how it is trained; None where nothing is trained.
         dataset: the data set.
+        tried: keys of the sweep's trial that it is of, in words; else empty.
     """
 
     where: str
     spec: RunSpec
     block: TrainingBlock | None
     dataset: Dataset
+    tried: str = ""
 
 
 def planned_models(study: Study, dataset: Dataset) -> list[PlannedModel]:
@@ -130,7 +132,13 @@ def planned_models(study: Study, dataset: Dataset) -> list[PlannedModel]:
     for name, method in study.methods.items():
         start_keys = pretrained_start if method.uses_study_backbone else {}
         spec = study.run_spec(name).model_copy(update={"backbone": backbone.model_copy(update=start_keys)})
-        planned.append(PlannedModel(f"methods.{name}", spec, trained.get(f"methods.{name}"), dataset))
+        where = f"methods.{name}"
+        planned.append(PlannedModel(where, spec, trained.get(where), dataset))
+        for keys in study.trials_of(name):
+            tried = with_method_keys(spec.method, keys)
+            of_method = TrainingBlock(where, tried, tried.training)
+            of_trial = spec.model_copy(update={"method": tried})
+            planned.append(PlannedModel(where, of_trial, of_method, dataset, trial_words(keys)))
     first_spec = study.run_spec(next(iter(study.methods))).model_copy(update={"backbone": backbone})
     for where in ("sanity", "sweep", "pretraining"):
         if block := trained.get(where):
@@ -345,7 +353,10 @@ def all_model_faults(
             if cache_key in passed:
                 continue
             if lines := model_faults(study, planned):
-                faults.setdefault(study.name, []).extend(lines)
+                known = faults.setdefault(study.name, [])
+                # A trial shares most faults with its method, which comes first.
+                words = f" (with {planned.tried}, which the sweep tries)" if planned.tried else ""
+                known.extend(f"{line}{words}" for line in lines if not (words and line in known))
             elif cache_key:
                 passed[cache_key] = None
     return {name: list(dict.fromkeys(lines)) for name, lines in faults.items()}

@@ -1,0 +1,80 @@
+"""Trials that choose keys of methods, as their user has them: what runs, what runs again, what tables say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mini_study import Workflow
+
+STUDY = """
+dataset: shapes
+backbone: {architecture: config/models/tiny.json}
+frames: {max_frames: 2, size: 32, keep_in_memory: true}
+text: {tokenizer: words, max_words: 16}
+training: {epochs: 2, lr: 1.0e-3, backbone_lr_multiplier: 1.0, batch: {size: 8, captions: one}}
+methods:
+  meanP: {head: meanP}
+  seqTransf: {head: seqTransf, head_layers: 1, head_start: random}
+  chance: {model: chance, seeds: [0]}
+seeds: [0, 1]
+sanity: null
+sweep:
+  keys: {training.lr: [1.0e-9, 1.0e-2]}
+  methods: {seqTransf: {training.lr: null, head_layers: [1, 2]}}
+statistics: {resamples: 100}
+figures: {examples: 2}
+"""
+TABLES = "results/tiny/tables"
+FILE = "config/studies/tiny.yaml"
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    workflow = Workflow(tmp_path_factory.mktemp("checkout"))
+    (workflow.folder / FILE).write_text(STUDY)
+    clips = "{train: 8, valid: 4, test: 4}"
+    (workflow.folder / "config/config.yaml").write_text(
+        f"studies: [tiny]\noverrides:\n  datasets.shapes.source.clips: {clips}\n"
+    )
+    workflow.run(TABLES)
+    return workflow
+
+
+def choice(workflow: Workflow, method: str) -> dict:
+    return json.loads((workflow.folder / f"results/tiny/sweep/{method}/seed0/choice.json").read_text())["keys"]
+
+
+def record(workflow: Workflow, method: str, seed: int) -> dict:
+    return json.loads((workflow.folder / f"results/tiny/runs/{method}/seed{seed}/run.json").read_text())
+
+
+@pytest.mark.workflow
+def test_runs_have_the_keys_that_their_trials_chose_and_tables_say_so(tuned):
+    assert tuned.stale(TABLES) == {}
+    lr, layers = choice(tuned, "meanP"), choice(tuned, "seqTransf")
+    assert lr.keys() == {"training.lr"} and layers.keys() == {"head_layers"}
+    for seed in (0, 1):
+        run = record(tuned, "meanP", seed)
+        assert run["tuned"] == lr and run["spec"]["method"]["training"]["lr"] == lr["training.lr"]
+        assert record(tuned, "seqTransf", seed)["spec"]["method"]["head_layers"] == layers["head_layers"]
+    table = (tuned.folder / TABLES / "table_A_origin.md").read_text()
+    assert "given one choice of keys" in table and "after 2 trials each to choose keys" in table
+    said = "once for all seeds, with seed 0, so the spread over seeds does not include the choice: meanP (training.lr "
+    assert f"{said}{lr['training.lr']})" in table
+
+
+@pytest.mark.workflow
+def test_another_value_runs_one_trial_and_only_those_who_choose_it_train_again(tuned, tmp_path):
+    study = tuned.copy(tmp_path / "copy")
+    study.edit(FILE, "training.lr: [1.0e-9, 1.0e-2]", "training.lr: [1.0e-9, 1.0e-2, 1.0e-10]")
+    study.edit(FILE, "head_layers: [1, 2]", "head_layers: [1, 2, 3]")
+    ran = study.run(TABLES)
+    assert ran.count("checkpoint tune:") == 2 and ran.count("rule trial:") == 2
+    again = {m for m in ("meanP", "seqTransf") if choice(study, m) != choice(tuned, m)}
+    assert ran.count("rule train:") == 2 * len(again)
+    assert study.stale(TABLES) == {}
+    study.edit(FILE, "sweep:\n", "sweep:\n  repeat: true\n")
+    stale = study.stale(TABLES)
+    assert stale["trial"] == 6 and stale["tune"] == 2, "the trials of seed 0 are there"
