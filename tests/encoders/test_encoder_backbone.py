@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import nn
 
+from checkout import ROOT
 from encoder_families import CAPTIONS, FAMILIES, FRAMES, SIZE
 from gradients import error, gradients
 from messages import refusal
@@ -352,3 +353,62 @@ def test_a_pictures_border_channels_and_flips_are_told_apart() -> None:
     for change in changes:
         with refusal("name: example"):
             probe(change)
+
+
+# --- adapters of other backbones, and recomputed activations
+
+
+@needs_peft
+@pytest.mark.parametrize(
+    "keys",
+    [
+        Backbone(architecture="config/models/tiny.json"),
+        Backbone(kind="viclip", architecture="config/models/viclip_tiny.json"),
+    ],
+    ids=["clip", "viclip"],
+)
+def test_any_towers_can_have_adapters(tmp_path: Path, monkeypatch, keys: Backbone) -> None:
+    monkeypatch.chdir(ROOT)
+    text = Text(tokenizer="words", max_words=8)
+
+    def made() -> Retriever:
+        torch.manual_seed(0)
+        method = Method(training={"freeze": ["text"], "lora": {"rank": 2}})
+        return build_model(method, keys, text, CAPTIONS)
+
+    model = made()
+    towers = model.backbone
+    size = 32 if keys.kind == "clip" else towers.vision_encoder.image
+    pixels = torch.randint(0, 256, (4, 2, 3, size, size), dtype=torch.uint8)
+    batch = {"text": towers.prepare_text(CAPTIONS[:4]), "pixels": pixels, "mask": torch.ones(4, 2)}
+    batch |= {"items": torch.arange(4), "rows": torch.arange(4)}
+    freeze(model, ["text"])
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    infonce(model, model.encode_text(batch), model.encode_items(batch), batch).value.backward()
+    torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0).step()
+    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    assert any(map(is_adapter, moved)) and all(is_adapter(name) or "logit_scale" in name for name in moved)
+    save_model(tmp_path / "model.safetensors", model, {})
+    assert len(load_file(tmp_path / "model.safetensors")) >= len(before), "their first weights may be of no file"
+    torch.manual_seed(1)
+    other = made()
+    load_model(tmp_path / "model.safetensors", other)
+    assert torch.equal(scores(other, batch), scores(model, batch))
+
+
+@needs_peft
+@pytest.mark.parametrize("training", [ADAPTERS, WHOLE], ids=["adapters", "whole"])
+@pytest.mark.parametrize("name", ["siglip", "open_clip"])
+def test_recomputed_activations_give_the_same_gradients(keys_of, name: str, training: dict) -> None:
+    model = model_of(keys_of(name), training).double().train()
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if is_adapter(parameter_name):
+                parameter.normal_(0, 0.1)
+    batch, found = batch_of(model), []
+    for _ in range(2):
+        model.zero_grad()
+        infonce(model, model.encode_text(batch), model.encode_items(batch), batch).value.backward()
+        found.append(gradients(model))
+        model.backbone.checkpoint_towers()
+    assert error(found[1], found[0]) < 1e-10

@@ -334,7 +334,9 @@ class TransformersTowers(EncoderBackbone):
         return _pooled(self.model.get_video_features(**{self.pixels_name: pixels}))
 
     def checkpoint_towers(self) -> None:
-        self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        # Called gradient_checkpointing_enable before transformers 5.23.
+        enable = getattr(self.model, "activation_checkpointing_enable", self.model.gradient_checkpointing_enable)
+        enable({"use_reentrant": False})
 
     def _process(self, picture: np.ndarray) -> Mapping[str, torch.Tensor]:
         """What the processor makes of a picture, or of a clip that shows it all the time."""
