@@ -84,6 +84,7 @@ def test_keys_are_put_in_their_place() -> None:
         {"keys": ANY_LR},
         {"keys": LR, "search": "random"},
         {"keys": LR, "trials": 2},
+        {"keys": {"training.lr": [n / 100 for n in range(1, 40)], "training.eps": [n * 1e-8 for n in range(1, 40)]}},
         {"keys": {"training.lr": {"low": 0, "high": 1, "log": True}}, "search": "random", "trials": 2},
     ],
 )

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import nn
 
+from broken_runs import BreakingFile, Interrupt
 from checkout import ROOT
 from encoder_families import CAPTIONS, FAMILIES, FRAMES, SIZE
 from gradients import error, gradients
@@ -22,6 +23,7 @@ from rewind.encoders.base import build_encoder
 from rewind.encoders.frames import l2_normalise
 from rewind.encoders.tiny import write_open_clip
 from rewind.errors import RewindError
+from rewind.loading.run_data import TrainingData
 from rewind.losses.infonce import infonce
 from rewind.models.backbone import Backbone as Towers
 from rewind.models.checkpoint import load_model, save_model
@@ -31,7 +33,7 @@ from rewind.models.registry import build_backbone, build_model
 from rewind.models.retriever import Retriever
 from rewind.models.weights import shapes_only
 from rewind.training.grad_cache import exact_step
-from rewind.training.loop import freeze
+from rewind.training.loop import freeze, train_model
 from rewind.training.optim import parameter_groups
 
 pytestmark = pytest.mark.skipif(
@@ -412,3 +414,48 @@ def test_recomputed_activations_give_the_same_gradients(keys_of, name: str, trai
         found.append(gradients(model))
         model.backbone.checkpoint_towers()
     assert error(found[1], found[0]) < 1e-10
+
+
+class Noise:
+    """Clips of noise, as a frame source."""
+
+    copies = False
+
+    def __init__(self) -> None:
+        self.pixels = as_pixels(frames(FRAMES, 12))
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def batch(self, rows: np.ndarray) -> dict[str, torch.Tensor]:
+        return {"pixels": self.pixels[rows], "mask": torch.ones(len(rows), FRAMES)}
+
+
+def trained(keys: Backbone, training: dict, path: Path, stop_after: int | None = None) -> Retriever:
+    model = model_of(keys, training, "seqLSTM")
+    text = model.backbone.prepare_text(CAPTIONS[:12])
+    data = TrainingData(Noise(), text, np.arange(12), np.arange(12), [f"c{n}" for n in range(12)])
+    steps = Training(epochs=2, lr=1e-2, backbone_lr_multiplier=1.0, batch={"size": 4}, save_every_steps=1, **training)
+    state = BreakingFile(path, "x", stop_after)
+    train_model(model, data, steps, 0, torch.device("cpu"), sum_of_learnt, state, "x")
+    return model
+
+
+def sum_of_learnt(model: Retriever) -> dict[str, float]:
+    return {"valid_sum": sum(float(p.detach().double().sum()) for p in model.parameters() if p.requires_grad)}
+
+
+@needs_peft
+@pytest.mark.parametrize("name", ["siglip", "open_clip"])
+@pytest.mark.parametrize("training", [ADAPTERS, {"freeze": ["visual"], "lora": {"rank": 2}}], ids=["both", "text"])
+def test_a_killed_run_of_adapters_ends_with_the_same_bits(keys_of, tmp_path: Path, name: str, training: dict) -> None:
+    whole = trained(keys_of(name), training, tmp_path / "a.pt")
+    with pytest.raises(Interrupt):
+        trained(keys_of(name), training, tmp_path / "b.pt", stop_after=3)
+    torch.manual_seed(999)
+    resumed = trained(keys_of(name), training, tmp_path / "b.pt")
+    untouched = model_of(keys_of(name), training, "seqLSTM")
+    learnt = {name for name, value in whole.named_parameters() if value.requires_grad}
+    for one, other, first in zip(*(model.named_parameters() for model in (whole, resumed, untouched)), strict=True):
+        assert torch.equal(one[1], other[1]), one[0]
+        assert torch.equal(one[1], first[1]) == (one[0] not in learnt), one[0]

@@ -319,6 +319,7 @@ class Range(ConfigModel):
 
 SearchSpace = dict[str, list[Any] | Range | None]
 """Path of a key inside of a method → values that are tried; None: the key is not tried for this method."""
+MAX_TRIALS = 1000  # of a method
 DRAWS_PER_TRIAL = 100  # most draws for each random trial: narrow spaces have fewer different ones
 TUNABLE = ("training", "head_layers", "head_start", "options")
 NOT_TUNABLE = {
@@ -404,6 +405,11 @@ class Sweep(ConfigModel):
                 raise ValueError(f"{path}: no values to try; null leaves the key out")
             if isinstance(values, list) and len({repr(value) for value in values}) < len(values):
                 raise ValueError(f"{path}: a value is listed twice; remove one")
+        combinations = [
+            math.prod(len(values) for values in space.values() if isinstance(values, list)) for space in spaces
+        ]
+        if self.search == "grid" and (most := combinations[0] * max(combinations[1:], default=1)) > MAX_TRIALS:
+            raise ValueError(f"a grid of up to {most:,} trials of a method; at most {MAX_TRIALS:,}: use search: random")
         return self
 
     @property
