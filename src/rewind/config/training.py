@@ -405,10 +405,8 @@ class Sweep(ConfigModel):
                 raise ValueError(f"{path}: no values to try; null leaves the key out")
             if isinstance(values, list) and len({repr(value) for value in values}) < len(values):
                 raise ValueError(f"{path}: a value is listed twice; remove one")
-        combinations = [
-            math.prod(len(values) for values in space.values() if isinstance(values, list)) for space in spaces
-        ]
-        if self.search == "grid" and (most := combinations[0] * max(combinations[1:], default=1)) > MAX_TRIALS:
+        sizes = [math.prod(len(part) for part in space.values() if isinstance(part, list)) for space in spaces]
+        if self.search == "grid" and (most := sizes[0] * max(sizes[1:], default=1)) > MAX_TRIALS:
             raise ValueError(f"a grid of up to {most:,} trials of a method; at most {MAX_TRIALS:,}: use search: random")
         return self
 
