@@ -154,7 +154,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"methods": {"chance": {"model": "chance"}}, "evaluation.order": ["single"]}, ["evaluation.order"]),
         ({"evaluation.order": ["reversed", "reversed"]}, ["evaluation.order"]),
         ({"evaluation": {"directions": ["item_to_text"], "order": ["single"]}}, ["evaluation.order"]),
-        ({"backbone": {"kind": "viclip", "architecture": "viclip-l"}, "training.freeze": ["visual"],
+        ({"backbone": {"kind": "viclip", "architecture": "viclip-l"}, "training.freeze": ["visual"], "frames.size": 224,
           "evaluation.order": ["single"]}, ["evaluation.order"]),
         ({"dataset": "stamps", "evaluation": {"settings": ["test"], "order": ["reversed"]}}, ["evaluation.order"]),
         ({"evaluation": {"settings": ["origin"], "transductive": ["qb_norm"]}}, ["evaluation.transductive"]),
@@ -174,6 +174,7 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
           "methods.b": {"model": "vectors", "options": {"encoder": "open_clip", "name": "RN50"}}},
          ["methods.a.options.sampler"]),
         ({"dataset": "../shapes"}, ["dataset"]),
+        ({"frames.size": 64}, ["frames.size"]),
     ],
 )  # fmt: skip
 def test_each_fault_is_told_with_its_key(checkout: Path, change: dict, places: list[str]) -> None:

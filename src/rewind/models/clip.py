@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rewind.config import Backbone as BackboneKeys
+from rewind.config import Frames
 from rewind.config import Text as TextKeys
 from rewind.data.tokenizers import make_tokenizer
 from rewind.errors import RewindError
@@ -105,14 +106,20 @@ class ClipTowers(Backbone):
         real = mask.bool()
         return scatter_frames(encode_real_frames(self.clip.visual, self._normalised(pixels), real), real)
 
-    def _normalised(self, pixels: Tensor) -> Tensor:
+    def check_frames(self, frames: Frames) -> None:
+        self._check_size(frames.size, frames.size)
+
+    def _check_size(self, height: int, width: int) -> None:
         sides = getattr(self.clip.visual, "image_size", None)
         side = sides[0] if isinstance(sides, tuple) else sides
-        if side is not None and tuple(pixels.shape[-2:]) != (side, side):
+        if side is not None and (height, width) != (side, side):
             raise RewindError(
-                f"frames.size: {pixels.shape[-1]}, but the visual tower reads frames of {side} × {side} pixels: set "
+                f"frames.size: {width}, but the visual tower reads frames of {side} × {side} pixels: set "
                 f"frames.size: {side}, or another backbone.architecture."
             )
+
+    def _normalised(self, pixels: Tensor) -> Tensor:
+        self._check_size(*pixels.shape[-2:])
         return (pixels.to(self.mean.dtype) - self.mean) / self.std
 
     def visual_parameters(self) -> list[nn.Parameter]:

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from rewind.config import Backbone as BackboneKeys
+from rewind.config import Frames, Training
 from rewind.config import Text as TextKeys
-from rewind.config import Training
-from rewind.config.study import Frames
 from rewind.errors import RewindError
 from rewind.models.backbone import Backbone, clip_vectors_at_frames
 from rewind.registry import BACKBONES, ENCODERS

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rewind.config import Backbone as BackboneKeys
+from rewind.config import Frames
 from rewind.config import Text as TextKeys
 from rewind.config.base import ConfigModel, config_field, required_field
 from rewind.data.tokenizers import Tokenizer, make_tokenizer
@@ -464,6 +465,14 @@ class ViClip(Backbone):
             )
         frames = (pixels.to(self.mean.dtype) - self.mean) / self.std
         return self.vision_encoder(frames, self.token_mask if self.training else 0.0)
+
+    def check_frames(self, frames: Frames) -> None:
+        side = self.vision_encoder.image
+        if frames.size != side:
+            raise RewindError(
+                f"frames.size: {frames.size}, but ViCLIP reads frames of {side} × {side} pixels: set frames.size: "
+                f"{side}, or another backbone.architecture."
+            )
 
     def visual_parameters(self) -> list[nn.Parameter]:
         return list(self.vision_encoder.parameters())

@@ -20,11 +20,10 @@ import yaml
 from rewind.cli.rehearse import weights
 from rewind.cli.rehearse.counts import REHEARSED_IMAGES, REHEARSED_ROUNDS, sources_present
 from rewind.cli.rehearse.weights import ConfigValues, RehearsedTowers
-from rewind.config import Dataset, Study
+from rewind.config import Dataset, Frames, Study
 from rewind.config.encoders import SCORING_OPTIONS, Encoding
 from rewind.config.evaluation import ZeroShot
 from rewind.config.methods import FILE_OPTIONS, PRECOMPUTED_MODELS
-from rewind.config.study import Frames
 from rewind.config.training import TWINS
 from rewind.data.annotations import read_annotations
 from rewind.data.dummy import SplitSizes, find_dummy_data
