@@ -459,3 +459,55 @@ def test_a_killed_run_of_adapters_ends_with_the_same_bits(keys_of, tmp_path: Pat
     for one, other, first in zip(*(model.named_parameters() for model in (whole, resumed, untouched)), strict=True):
         assert torch.equal(one[1], other[1]), one[0]
         assert torch.equal(one[1], first[1]) == (one[0] not in learnt), one[0]
+
+
+MINE = """
+import torch
+from rewind.models.backbone import Backbone
+
+
+class Towers(Backbone):
+    width = feature_width = 3
+
+    def __init__(self, scale):
+        super().__init__()
+        self.logit_scale = torch.nn.Parameter(torch.tensor(float(scale)))
+        self.words = torch.nn.Linear(1, 3)
+
+    def prepare_text(self, captions):
+        return torch.tensor([[float(len(caption))] for caption in captions])
+
+    def encode_text(self, prepared):
+        return self.words(prepared)
+
+    def frame_features(self, pixels):
+        return pixels.float().mean((2, 3))
+
+    def visual_parameters(self):
+        return []
+
+    def text_parameters(self):
+        return list(self.words.parameters())
+
+
+def backbone(encoding):
+    return Towers(encoding.encoder_options["scale"])
+
+
+def build(encoding):
+    raise NotImplementedError
+"""
+
+
+def test_an_encoder_of_ones_own_brings_towers_of_any_kind(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "my_encoder.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = Backbone(kind="encoder", encoder="my_encoder", name="mine", encoder_options={"scale": 2})
+    with pytest.raises(RewindError, match=r"^backbone\.encoder: cannot find 'my_encoder'"):
+        build_backbone(keys, Text(), [])  # a name without a dot is one of the built-in ones
+    (tmp_path / "mylab").mkdir()
+    (tmp_path / "my_encoder.py").rename(tmp_path / "mylab/encoder.py")
+    keys = keys.model_copy(update={"encoder": "mylab.encoder"})
+    model = model_of(keys, {"freeze": ["visual"]})
+    batch = batch_of(model, 2)
+    assert scores(model, batch).shape == (2, 2) and model.backbone.logit_scale == 2
