@@ -104,11 +104,15 @@ def test_heavy_studies_do_not_run_on_a_cpu_by_accident():
     """A study whose towers are of full size and learn needs a GPU, and says so."""
     for name in STUDIES:
         study = shipped(name)
-        full = study.backbone.architecture in ("ViT-B-32-quickgelu", "viclip-l") and study.backbone.kind != "embeddings"
+        full = study.backbone.architecture in ("ViT-B-32-quickgelu", "viclip-l") and study.backbone.kind in (
+            "clip",
+            "viclip",
+        )
         # A frozen visual tower reads each clip once; a text tower that learns from large batches is heavy all the same.
         trained = [study.methods[m].training for m in study.trained()]
         learn = full and any(t.freeze != ["visual"] or t.batch.size > 256 for t in trained)
         published = any("/" in method.options.get("name", "") for method in study.methods.values())
+        published |= "/" in (study.backbone.name or "") and not str(study.backbone.name).startswith("data/")
         published &= name not in ("models_demo", "probes_demo")  # tiny models from disk, and one without weights
         assert study.resources.require_gpu == (learn or published), name
 

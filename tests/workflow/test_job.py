@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 STUDY = """
 dataset: shapes
 backbone: {architecture: config/models/tiny.json}
+frames: {size: 32}
 text: {tokenizer: words, max_words: 24}
 methods: {meanP: {head: meanP}}
 """

@@ -35,6 +35,7 @@ rule all:
 STUDY = """
 dataset: shapes
 backbone: {architecture: config/models/tiny.json}
+frames: {size: 32}
 text: {tokenizer: words, max_words: 24}
 methods: {meanP: {head: meanP}}
 """

@@ -111,7 +111,7 @@ def test_every_stage_of_it_was_watched(finished):
         "batches",
     }
     others |= {"cosines", "cosine_gap", "cosine_gap_figure", "zero_shot", "zero_shot_table", "step_time", "control"}
-    others |= {"rerank", "transductive"}
+    others |= {"rerank", "transductive", "trial"}
     assert set(without_job(done)) == on_request | others, "`make rehearse-studies` watches these"
     # Libraries that open files without Python are seen too.
     missed = unread(done)
