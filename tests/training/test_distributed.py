@@ -17,6 +17,7 @@ from messages import refusal
 from opposed import LOSSES, opposed_batch, prepared
 from rewind.config import Training
 from rewind.config.evaluation import Evaluation
+from rewind.config.training import Lora
 from rewind.distributed import World, join_process_group
 from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
@@ -24,6 +25,7 @@ from rewind.loading.frame_source import CachedFrames
 from rewind.loading.run_data import TrainingData
 from rewind.losses.base import Loss, make_loss
 from rewind.losses.infonce import infonce
+from rewind.models.lora import add_adapters, is_adapter
 from rewind.training.checkpoint import StateFile
 from rewind.training.grad_cache import MicroBatch, exact_step
 from rewind.training.loop import train_model
@@ -63,6 +65,18 @@ def opposed_step(world: World, head: str, name: str) -> tuple[float, dict, dict]
     model = tiny(head)
     loss = exact_step(model, prepared(name), share(world, opposed_batch(model)), 3, world=world)
     return loss.value, loss.logs, gradients(model)
+
+
+def adapted_step(world: World) -> tuple[float, dict]:
+    """Adapters of both towers, of which nothing else learns; CLIP's are of torch's attention."""
+    model = tiny("meanP")
+    add_adapters(model.backbone, Lora(rank=2), ["text", "visual"])
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if is_adapter(name):
+                parameter.normal_(0, 0.1)
+    batch = share(world, batch_of(model, pixels=True))
+    return exact_step(model, infonce, batch, 3, world=world).value, gradients(model)
 
 
 def biased_step(world: World) -> tuple[float, dict, torch.Tensor]:
@@ -218,6 +232,7 @@ def work(rank: int, size: int, port: int, folder: Path) -> None:
             "weighted": weighted_step(world),
             "opposed": {case: opposed_step(world, *case) for case in product(HEADS, LOSSES)},
             "biased": biased_step(world),
+            "adapted": adapted_step(world),
             "topical": topical_rows(world, folder),
             "draws": [draws(world, infonce), draws(world, squares)],  # a loss that draws, and one that does not
             "given": given(world),
@@ -278,6 +293,13 @@ def test_hard_negatives_are_those_of_the_global_batch(two, head, name):
     for value, found, grads in (one["opposed"][head, name] for one in two):
         assert value == pytest.approx(loss, rel=1e-12) and error(grads, wanted) < 1e-11
         assert found == pytest.approx(logs, rel=1e-6)
+
+
+def test_adapters_have_the_gradient_of_the_global_batch(two):
+    loss, wanted = adapted_step(World())
+    assert len(wanted) > 1 and all(is_adapter(name) or "logit_scale" in name for name in wanted)
+    for value, grads in (one["adapted"] for one in two):
+        assert value == pytest.approx(loss, rel=1e-12) and error(grads, wanted) < 1e-11
 
 
 def test_the_parameter_of_a_loss_has_the_gradient_of_the_global_batch(two):
