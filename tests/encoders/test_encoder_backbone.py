@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from rewind.config import Frames, Method, Text, Training
 from rewind.config.methods import Backbone
 from rewind.encoders.base import build_encoder
 from rewind.encoders.frames import l2_normalise
-from rewind.encoders.tiny import write_open_clip
+from rewind.encoders.tiny import Size, write_open_clip, write_transformers
 from rewind.errors import RewindError
 from rewind.loading.run_data import TrainingData
 from rewind.losses.infonce import infonce
@@ -288,6 +289,18 @@ def test_frames_that_the_model_cannot_read_are_refused(keys_of) -> None:
     with refusal("frames.max_frames"):
         clips.check_frames(Frames(**right | {"max_frames": 3}))
     pictures.check_frames(Frames(**right | {"max_frames": 3}))
+
+
+def test_a_number_of_frames_that_the_files_leave_out_is_that_of_the_family(tmp_path: Path) -> None:
+    """Of VideoPrism 16 frames; published configurations need not hold what is their family's default."""
+    folder = write_transformers(tmp_path / "videoprism", "videoprism", size=Size(frames=16))
+    config = json.loads((folder / "config.json").read_text())
+    assert config["vision_config"].pop("num_frames") == 16
+    (folder / "config.json").write_text(json.dumps(config))
+    keys = Backbone(kind="encoder", encoder="transformers", name=str(folder))
+    with shapes_only():
+        early = build_backbone(keys, Text(), [])
+    assert early.frame_count == build_backbone(keys, Text(), []).frame_count == 16
 
 
 @pytest.mark.parametrize("name", ["siglip2", "owlv2", "blip2", "flava"])

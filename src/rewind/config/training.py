@@ -427,11 +427,13 @@ class Sweep(ConfigModel):
             return [dict(zip(space, values, strict=True)) for values in itertools.product(*lists)] if space else []
         generator, trials = random.Random(f"{self.seed} {method}"), list[dict[str, Any]]()
         for _ in range(DRAWS_PER_TRIAL * (self.trials or 0)):
+            if len(trials) == self.trials:
+                break
             trial = {
                 path: values.draw(generator) if isinstance(values, Range) else generator.choice(values)
                 for path, values in space.items()
             }
-            if trial and trial not in trials and len(trials) < (self.trials or 0):
+            if trial and trial not in trials:
                 trials.append(trial)
         return trials
 

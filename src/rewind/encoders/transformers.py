@@ -94,7 +94,6 @@ def backbone(encoding: Encoding) -> Backbone:
     Raises:
         RewindError: for what :func:`check` and :class:`Transformers` refuse, or pictures of no fixed size.
     """
-    encoding = encoding.model_copy(update={"max_frames": _own_frames(encoding)})
     check(encoding)
     if SHAPES_ONLY.get():
         return _towers_without_numbers(encoding)
@@ -301,15 +300,15 @@ class TransformersTowers(EncoderBackbone):
         self, model: Any, processor: Any, words: TokenizerOptions, encoding: Encoding, pairs: bool = False
     ) -> None:
         self.joint_frames = hasattr(model, "get_video_features")
-        self.frame_count = encoding.max_frames if self.joint_frames else None
+        self.frame_count = getattr(model.config.vision_config, "num_frames", None) if self.joint_frames else None
         self.processor, self.prefix = processor, _options(encoding).text_prefix
         with torch.device("cpu"):
             self.pixels_name = _pixels_name(self._process(np.zeros((64, 64, 3), np.uint8)), encoding)
-            super_pixels = probe_pixel_input(self._preprocess, encoding.name)
+            pixels = probe_pixel_input(self._preprocess, encoding.name)
             self.length = words.get("max_length", DEFAULT_CONTEXT)
             self.words = words | {"padding": "max_length", "max_length": self.length, "return_tensors": "pt"}
             self.masks = "attention_mask" in processor(text=["a"], **self.words)
-        super().__init__(model, super_pixels, encoding.name)
+        super().__init__(model, pixels, encoding.name)
         self.trims_padding = self.masks and words["padding"] == "longest"
         notes = ((JOINT_FRAMES_NOTE, self.joint_frames), (UNUSED_FORWARD_NOTE, pairs))
         self.notes = tuple(note for note, applies in notes if applies)
@@ -363,19 +362,6 @@ def _source(encoding: Encoding) -> tuple[str, dict[str, Any]]:
     return str(local_model_folder(encoding) or encoding.name), revision
 
 
-def _own_frames(encoding: Encoding) -> int | None:
-    """How many frames of a clip a model sees, if its configuration is on this machine and fixes the number."""
-    folder = local_model_folder(encoding)
-    path = folder / CONFIG_FILE if folder is not None else None
-    if path is None and optional_packages.is_installed("huggingface_hub"):
-        cached = base.cached_file_path(encoding.name, CONFIG_FILE, encoding.revision)
-        path = Path(cached) if cached else None
-    if path is None or not path.is_file():
-        return None
-    vision = read_supported_config(encoding, path).get("vision_config")
-    return vision.get("num_frames", DEFAULT_XCLIP_FRAMES) if isinstance(vision, dict) else None
-
-
 def _towers_without_numbers(encoding: Encoding) -> Backbone:
     library, (source, revision) = optional_packages.transformers(), _source(encoding)
     verbosity = library.logging.get_verbosity()
@@ -409,7 +395,8 @@ def _check_config(encoding: Encoding, config: Path | str | None) -> None:
 
 
 def _check_frames(encoding: Encoding, count: int) -> None:
-    if encoding.max_frames != count:
+    """Refuse another number of frames than the model sees; without a number its towers check the study's later."""
+    if encoding.max_frames not in (None, count):
         raise RewindError(
             f"max_frames: {encoding.max_frames}, but {encoding.name} sees exactly {count} frames of a clip; set "
             f"max_frames: {count}."

@@ -49,24 +49,22 @@ def add_adapters(backbone: Backbone, keys: Lora, towers: Iterable[str]) -> None:
     ...
     rewind.errors.RewindError: training.lora: the text tower has no layers that could have adapters.
     """
-    names: dict[str, nn.Module] = {}
-    for tower in towers:
-        found = _targets(backbone, keys, {id(p) for p in getattr(backbone, f"{tower}_parameters")()}, tower)
-        names |= found
-    if keys.dropout and (whole := [name for name, part in names.items() if isinstance(part, nn.MultiheadAttention)]):
-        raise RewindError(
-            f"training.lora.dropout: {keys.dropout:g} has no effect on {whole[0]}, whose adapters are part of its "
-            "weights; set dropout: 0, or name other targets."
-        )
-    kept = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
+    layers: dict[str, nn.Module] = {}
+    adapted: set[int] = set()  # parameters of these towers
     for tower in towers:
         own = {id(parameter) for parameter in getattr(backbone, f"{tower}_parameters")()}
-        kept = [parameter for parameter in kept if id(parameter) not in own]
-    backbone.requires_grad_(False)
-    for part in names.values():
-        if isinstance(part, nn.MultiheadAttention):
-            _adapt_attention(part, keys)
-    if linear := [name for name, part in names.items() if isinstance(part, nn.Linear)]:
+        layers |= _targets(backbone, keys, own, tower)
+        adapted |= own
+    attention = {name: part for name, part in layers.items() if isinstance(part, nn.MultiheadAttention)}
+    if keys.dropout and attention:
+        raise RewindError(
+            f"training.lora.dropout: {keys.dropout:g} has no effect on {next(iter(attention))}, whose adapters are "
+            "part of its weights; set dropout: 0, or name other targets."
+        )
+    kept = [value for value in backbone.parameters() if value.requires_grad and id(value) not in adapted]
+    for part in attention.values():
+        _adapt_attention(part, keys)
+    if linear := [name for name in layers if name not in attention]:
         _adapt_linear(backbone, linear, keys)
     for name, parameter in backbone.named_parameters():
         parameter.requires_grad_(is_adapter(name))

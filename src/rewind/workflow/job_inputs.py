@@ -50,8 +50,7 @@ def job_pairs(job: Job) -> list[tuple[str, str]]:
 def run_spec(job: Job) -> RunSpec:
     """The run's keys, with how frames are read, on which no result depends."""
     spec = RunSpec.model_validate({"evaluation": {}, "method": {}} | job.params.spec)
-    if tuned := chosen_keys(job.input.get("tuned")):
-        spec = spec.model_copy(update={"method": with_method_keys(spec.method, tuned)})
+    spec = _with_keys(spec, chosen_keys(job.input.get("tuned")))
     reading = {
         "workers": job.execution.get("workers", 0),
         "keep_in_memory": bool(job.execution.get("keep_in_memory")),
@@ -62,6 +61,11 @@ def run_spec(job: Job) -> RunSpec:
 def chosen_keys(path: str | None) -> dict[str, Any]:
     """The keys that trials chose for a method, from their file; empty for a method without trials."""
     return read_json(path)["keys"] if path else {}
+
+
+def _with_keys(spec: RunSpec, keys: dict[str, Any]) -> RunSpec:
+    """A run's keys with those that its trials chose."""
+    return spec.model_copy(update={"method": with_method_keys(spec.method, keys)}) if keys else spec
 
 
 def max_frames(job: Job) -> int:
@@ -128,8 +132,7 @@ def measured_runs(job: Job) -> list[MeasuredRun]:
     tuned = {Path(path).parts[-3]: chosen_keys(path) for path in job.input.get("tuned", ())}
     runs = []
     for (name, label, values), model in zip(job.params.methods, job.input.models, strict=True):
-        spec = RunSpec(**values)
-        spec = spec.model_copy(update={"method": with_method_keys(spec.method, tuned.get(name, {}))})
+        spec = _with_keys(RunSpec(**values), tuned.get(name, {}))
         runs.append(MeasuredRun(name, label, spec, model))
     return runs
 

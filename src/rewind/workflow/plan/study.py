@@ -265,11 +265,16 @@ class StudyPlan:
         """``run.json`` of a finished run of a study with a sweep, if it says what was tried; else nothing."""
         if seed is None or not self.keys.frames_sweep:
             return None
+        made = self._record_of_run(method, seed)
+        return made if {"max_frames", "max_frames_tried"} <= made.keys() else None
+
+    def _record_of_run(self, method: str, seed: int) -> dict[str, Any]:
+        """``run.json`` of a finished run; empty for one that is not trained yet, or kept in a bucket."""
         try:
             made = read_json(f"{self.folder}/runs/{method}/seed{seed}/run.json")
-            return made if {"max_frames", "max_frames_tried"} <= made.keys() else None
-        except (RewindError, OSError, AttributeError):  # not trained yet, or kept in a bucket
-            return None
+        except (RewindError, OSError):
+            return {}
+        return made if isinstance(made, dict) else {}
 
     def _best_of_run(self, method: str, seed: int | None) -> str:
         """The file with the sweep's choice: a finished run is stale only where that is another than its own."""
@@ -412,7 +417,7 @@ class StudyPlan:
 
     def choice(self, method: str, seed: int) -> str | list[str]:
         """The file with the keys that a run's trials chose, of methods that have any."""
-        return self._choice_file(method, self.keys.trial_seed(seed)) if self.trials(method) else []
+        return self._choice_file(method, self.keys.trial_seed(seed)) if self.keys.trials_of(method) else []
 
     def _choice_file(self, method: str, seed: int) -> str:
         return f"{self.folder}/sweep/{method}/seed{seed}/choice.json"
@@ -422,9 +427,8 @@ class StudyPlan:
         path = self.choice(method, seed)
         if not isinstance(path, str):
             return path
-        try:
-            made = read_json(f"{self.folder}/runs/{method}/seed{seed}/run.json")["tuned"]
-        except (RewindError, OSError, KeyError, TypeError):  # not trained yet, or kept in a bucket
+        made = self._record_of_run(method, seed).get("tuned")
+        if made is None:
             return path
         return Unwatched(path) if made == self._chosen_keys(method, self.keys.trial_seed(seed)) else path
 
