@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import Requirement
 
@@ -86,14 +87,29 @@ def test_every_requirement_is_imported():
         assert used or name_of(one.name) in NEVER_IMPORTED, f"{one.name}: remove it from pyproject.toml"
 
 
+def imported_by(path: Path) -> set[str]:
+    """Packages that a module imports, at its top or within a function."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.split(".")[0] for name in names}
+
+
 def test_every_import_is_required():
     """A package that only the tests' tools bring would be missing where the library is installed alone."""
     listed, brought = closure(PROJECT["dependencies"]), metadata.packages_distributions()
     for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-                names = [node.module]
-            for top in {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"rewind"} - ON_REQUEST:
-                owners = {name_of(owner) for owner in brought.get(top, [])}
-                assert owners & listed, f"{path.relative_to(ROOT)}: {top}"
+        for top in imported_by(path) - set(sys.stdlib_module_names) - {"rewind"} - ON_REQUEST:
+            owners = {name_of(owner) for owner in brought.get(top, [])}
+            assert owners & listed, f"{path.relative_to(ROOT)}: {top}"
+
+
+def test_types_are_checked_with_the_dev_packages_alone():
+    """``make lint`` installs no more, so mypy must be told of what only another extra brings."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    told = {name.removesuffix(".*") for block in settings["overrides"] for name in block["module"]}
+    installed = closure(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+    brought = metadata.packages_distributions()
+    imported = set().union(*(imported_by(path) for path in (ROOT / "src").rglob("*.py"))) - set(sys.stdlib_module_names)
+    lacking = {name for name in imported - told if not {name_of(one) for one in brought.get(name, [])} & installed}
+    assert lacking == {"rewind"}, "add these to tool.mypy.overrides in pyproject.toml"
