@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -144,6 +145,22 @@ def test_a_text_tower_reads_its_own_tokens_alone(keys_of) -> None:
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
     assert torch.equal(towers.encode_text(together), together), "vectors from a cache stay as they are"
     torch.testing.assert_close(towers.cached_text(CAPTIONS), together, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", [*TRAINABLE, "open_clip"])
+def test_captions_count_as_cut_when_more_words_change_nothing(keys_of, name: str) -> None:
+    towers = build_backbone(keys_of(name), Text(), [])
+    growing = [" ".join(["a"] * words) for words in range(1, 2 + (towers.max_words or 0))]
+    counts, prepared = towers.token_counts(growing), towers.prepare_text(growing)
+    assert counts is not None and counts == sorted(counts)
+    cut = [count > towers.max_words for count in counts]
+    assert not cut[0] and cut[-1]
+    for number, (shorter, longer) in enumerate(itertools.pairwise(prepared)):
+        if cut[number] or not cut[number + 1]:  # of the first that is cut, some tokens of its last word may be left
+            assert torch.equal(shorter, longer) == cut[number], growing[number]
+    real = prepared[:, 1].sum(1).tolist()
+    if real[0] < real[-1]:  # not every model has a mask
+        assert real == [min(count, towers.max_words) for count in counts]
 
 
 @pytest.mark.parametrize("name", ["clip", "siglip", "videoprism", "open_clip"])

@@ -23,6 +23,7 @@ MAX_SCORES_IN_MEMORY = 2**26
 
 _READ_BYTES = 2**26  # bytes read at a time
 _ARRAY_NAME = "similarity"
+_CUT_NAME = "captions_cut"
 
 
 class LabelledScores(NamedTuple):
@@ -37,8 +38,27 @@ class LabelledScores(NamedTuple):
     gallery: np.ndarray
 
 
+class CaptionsCut(NamedTuple):
+    """How many captions a run's model read the beginnings of only.
+
+    Attributes:
+        cut: number of captions longer than ``max_words``.
+        captions: number of captions.
+        max_words: most tokens of a caption that it reads.
+    """
+
+    cut: int
+    captions: int
+    max_words: int
+
+
 def write_scores(
-    path: str | Path, scores: np.ndarray, queries: np.ndarray, gallery: np.ndarray, whole: int = MAX_SCORES_IN_MEMORY
+    path: str | Path,
+    scores: np.ndarray,
+    queries: np.ndarray,
+    gallery: np.ndarray,
+    whole: int = MAX_SCORES_IN_MEMORY,
+    captions_cut: CaptionsCut | None = None,
 ) -> None:
     """Write ``similarity/<method>/seed<k>.npz``, atomically.
 
@@ -49,14 +69,39 @@ def write_scores(
         scores: (n, m) float32.
         queries, gallery: ids of the n captions and the m items.
         whole: number of scores up to which a matrix is compressed.
+        captions_cut: where it is known and nothing else says it.
     """
     if scores.size > whole:
-        write_score_rows(path, [scores], queries, gallery)
+        write_score_rows(path, [scores], queries, gallery, captions_cut)
     else:
-        write_npz(path, **{_ARRAY_NAME: scores, "query_ids": queries, "item_ids": gallery})
+        write_npz(path, **{_ARRAY_NAME: scores}, query_ids=queries, item_ids=gallery, **_cut_array(captions_cut))
 
 
-def write_score_rows(path: str | Path, parts: Iterable[np.ndarray], queries: np.ndarray, gallery: np.ndarray) -> None:
+def _cut_array(captions_cut: CaptionsCut | None) -> dict[str, np.ndarray]:
+    return {} if captions_cut is None else {_CUT_NAME: np.array(captions_cut)}
+
+
+def read_captions_cut(path: str | Path) -> CaptionsCut | None:
+    """What :func:`write_scores` was told of cut captions.
+
+    >>> ids = np.array(["a"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "seed0.npz"
+    ...     write_scores(path, np.zeros((1, 1), np.float32), ids, ids, captions_cut=CaptionsCut(3, 40, 64))
+    ...     read_captions_cut(path)
+    CaptionsCut(cut=3, captions=40, max_words=64)
+    """
+    with reading_user_file(path, "matrix of scores", "make it again"), np.load(path, allow_pickle=False) as archive:
+        return CaptionsCut(*archive[_CUT_NAME].tolist()) if _CUT_NAME in archive.files else None
+
+
+def write_score_rows(
+    path: str | Path,
+    parts: Iterable[np.ndarray],
+    queries: np.ndarray,
+    gallery: np.ndarray,
+    captions_cut: CaptionsCut | None = None,
+) -> None:
     """Write a matrix that need not fit into memory, in parts, atomically.
 
     It is not compressed, so that parts of it can be read from the archive itself: compressing scores saves some 7% of
@@ -66,6 +111,7 @@ def write_score_rows(path: str | Path, parts: Iterable[np.ndarray], queries: np.
         path: the file.
         parts: float32 (r, m) each, the rows from top to bottom; or (r, 1) where every caption scores all items equally.
         queries, gallery: ids of the n captions and the m items.
+        captions_cut: as :func:`write_scores` takes it.
 
     >>> queries, gallery = np.array(["a#0", "a#1", "b#0"]), np.array(["a", "b"])
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +121,7 @@ def write_score_rows(path: str | Path, parts: Iterable[np.ndarray], queries: np.
     (3, 2)
     """
     scores = ArrayParts(len(queries), iter(parts))
-    write_stored_npz(path, **{_ARRAY_NAME: scores}, query_ids=queries, item_ids=gallery)
+    write_stored_npz(path, **{_ARRAY_NAME: scores}, query_ids=queries, item_ids=gallery, **_cut_array(captions_cut))
 
 
 def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> LabelledScores:

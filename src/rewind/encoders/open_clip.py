@@ -360,12 +360,16 @@ class OpenClipTowers(EncoderBackbone):
         pixels = probe_pixel_input(lambda picture: preprocess(to_pil_images([picture])[0]), encoding.name)
         super().__init__(model, pixels, encoding.name)
         self._tokenizer = tokenizer
+        self.max_words = getattr(tokenizer, "context_length", None)
         self.logit_scale = torch.nn.Parameter(model.logit_scale.detach().float().reshape(()).clone())
         self.find_towers()
 
     def tokenise(self, captions: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
         tokens = self._tokenizer(captions)
         return tokens, torch.ones_like(tokens)  # the model finds the end of a caption itself
+
+    def token_counts(self, captions: list[str]) -> list[int] | None:
+        return _token_counts(self._tokenizer, captions)
 
     def text_vectors(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return self.model.encode_text(tokens)

@@ -106,10 +106,11 @@ def token_counts(tokenizer: Any, texts: list[str]) -> list[int]:
     """Tokens of each uncut text, according to a tokenizer of transformers.
 
     >>> from types import SimpleNamespace
-    >>> token_counts(lambda texts, truncation: SimpleNamespace(input_ids=[[0, 5, 2], [0, 2]]), ["dog", ""])
+    >>> token_counts(lambda texts, **_: SimpleNamespace(input_ids=[[0, 5, 2], [0, 2]]), ["dog", ""])
     [3, 2]
     """
-    return [len(ids) for ids in tokenizer(texts, truncation=False).input_ids]
+    # verbose=False: no warning that they are too long for the model, which is what is to be found out.
+    return [len(ids) for ids in tokenizer(texts, truncation=False, verbose=False).input_ids]
 
 
 def _processor_text_options(processor: Any) -> Mapping[str, Any]:

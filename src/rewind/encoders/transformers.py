@@ -309,6 +309,7 @@ class TransformersTowers(EncoderBackbone):
             self.words = words | {"padding": "max_length", "max_length": self.length, "return_tensors": "pt"}
             self.masks = "attention_mask" in processor(text=["a"], **self.words)
         super().__init__(model, pixels, encoding.name)
+        self.max_words = self.length
         self.trims_padding = self.masks and words["padding"] == "longest"
         notes = ((JOINT_FRAMES_NOTE, self.joint_frames), (UNUSED_FORWARD_NOTE, pairs))
         self.notes = tuple(note for note, applies in notes if applies)
@@ -321,6 +322,11 @@ class TransformersTowers(EncoderBackbone):
         processed = self.processor(text=[self.prefix + caption for caption in captions], **self.words)
         tokens = processed["input_ids"]
         return tokens, processed["attention_mask"] if self.masks else torch.ones_like(tokens)
+
+    def token_counts(self, captions: list[str]) -> list[int] | None:
+        tokenizer = getattr(self.processor, "tokenizer", None)
+        prefixed = [self.prefix + caption for caption in captions]
+        return None if tokenizer is None else padding.token_counts(tokenizer, prefixed)
 
     def text_vectors(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         masks = {"attention_mask": mask} if self.masks else {}

@@ -31,8 +31,8 @@ from rewind.evaluation.ranking import (
     share_of_near_ties,
     unscored_settings,
 )
-from rewind.evaluation.run_metrics import write_ranks
-from rewind.evaluation.similarity import encode_captions, encode_pairs, explain_pairs
+from rewind.evaluation.run_metrics import cut_facts, write_ranks
+from rewind.evaluation.similarity import count_cut, encode_captions, encode_pairs, explain_pairs
 from rewind.evaluation.twins import binary_candidates
 from rewind.loading.run_data import PreparedSplit, RunData, job_device, load_trained_model
 from rewind.models.precomputed import UnscoredPairs
@@ -149,7 +149,7 @@ def compute_reranked(
         run_metrics: JSON file that is written, as :func:`rewind.evaluation.run_metrics.compute_ranks` does, with
             ``reranked``: ``first``, ``top``, ``pairs`` scored, their ``share`` of all pairs in percent, and ``inside``,
             setting and direction → percentage of queries whose truth was among the first results; for a model by
-            name perhaps ``notes``, see :func:`rewind.encoders.score_candidates.score_candidates`.
+            name perhaps ``notes``, see :func:`rewind.encoders.score_candidates.score_candidates`; and ``captions_cut``.
         scorer: a model by name, which is asked if it scores pairs.
 
     Raises:
@@ -159,7 +159,7 @@ def compute_reranked(
         what = keys, settings, directions, item_to_text
         table, reasons, near_ties, facts = _rerank(data, model, first, *what, scorer, world)
         if world.rank == 0:
-            write_ranks(table, reasons, near_ties, first, ranks_file, run_metrics, {"reranked": facts})
+            write_ranks(table, reasons, near_ties, first, ranks_file, run_metrics, facts)
             if scorer is not None:
                 shutil.rmtree(scorer.state, ignore_errors=True)
 
@@ -213,7 +213,7 @@ def _rerank(
         inside[f"{search.selection.setting} {search.direction}"] = 100 * float(among.mean())
         if search.selection.binary and search.direction == "text_to_item":
             near_ties = share_of_near_ties(*here.reshape(-1, 2).T)
-    facts = {
+    reranked = {
         "first": keys["first"],
         "top": keys["top"],
         "pairs": len(pairs),
@@ -221,6 +221,7 @@ def _rerank(
         "inside": inside,
         **({"notes": notes} if notes else {}),
     }
+    facts = {"reranked": reranked, **cut_facts(count_cut(retriever, captions["caption"].tolist()))}
     return searches_table(searches, captions, items), reasons, near_ties, facts
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from rewind.config.study import RunKey
 from rewind.data.annotations import is_among
 from rewind.data.captions import load_split
-from rewind.data.score_matrix import open_scores
+from rewind.data.score_matrix import CaptionsCut, open_scores, read_captions_cut
 from rewind.errors import RewindError
 from rewind.evaluation import ranking
 from rewind.evaluation.ranking import count_binary_left_out, setting_without_twins, unscored_reason, unscored_settings
@@ -44,7 +44,7 @@ def compute_ranks(
         ranks_file: Parquet file of the rank table that is written.
         item_to_text: ``evaluation.item_to_text``.
         run_metrics: JSON file that is written, with ``metrics`` (a row per setting and direction), and where they apply
-            ``not_evaluated`` (setting, or setting and direction → reason) and ``near_ties``.
+            ``not_evaluated`` (setting, or setting and direction → reason), ``near_ties`` and ``captions_cut``.
 
     Raises:
         RewindError: for a matrix that no setting can be evaluated with.
@@ -65,7 +65,17 @@ def compute_ranks(
     near_ties = None
     if "binary" in settings and not unscored_reason(reasons, "binary", "text_to_item"):
         near_ties = ranking.near_tie_share(scores, run_captions, run_items)
-    write_ranks(table, reasons, near_ties, similarity, ranks_file, run_metrics)
+    facts = cut_facts(read_captions_cut(similarity))
+    write_ranks(table, reasons, near_ties, similarity, ranks_file, run_metrics, facts)
+
+
+def cut_facts(captions_cut: CaptionsCut | None) -> dict[str, Any]:
+    """What the JSON file of :func:`write_ranks` holds of cut captions, where they were counted.
+
+    >>> cut_facts(CaptionsCut(3, 40, 64))
+    {'captions_cut': {'cut': 3, 'captions': 40, 'max_words': 64}}
+    """
+    return {} if captions_cut is None else {"captions_cut": captions_cut._asdict()}
 
 
 def write_ranks(

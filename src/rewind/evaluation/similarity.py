@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from rewind.config.evaluation import Evaluation
-from rewind.data.score_matrix import MAX_SCORES_IN_MEMORY, write_score_rows, write_scores
+from rewind.data.score_matrix import MAX_SCORES_IN_MEMORY, CaptionsCut, write_score_rows, write_scores
+from rewind.data.tokenizers import count_truncated
 from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
 from rewind.hashing import content_key
@@ -236,6 +237,20 @@ def compute_similarity(data: RunData, model: str, result: str) -> None:
         _compute_similarity(data, model, result, world)
 
 
+def count_cut(retriever: Retriever, captions: list[str]) -> CaptionsCut | None:
+    """How many captions a text tower with a tokenizer of its own cuts; None where that is not known.
+
+    Of towers that read captions with the study's own tokenizer (``text``), the tables count them without the model.
+    """
+    backbone = retriever.backbone
+    if backbone is None or backbone.tokenizer is not None or backbone.max_words is None:
+        return None
+    counts = backbone.token_counts(captions)
+    if counts is None:
+        return None
+    return CaptionsCut(count_truncated(counts, backbone.max_words), len(captions), backbone.max_words)
+
+
 def _compute_similarity(data: RunData, model: str, result: str, world: World) -> None:
     retriever = load_trained_model(data, model)
     data.check_tower(retriever)
@@ -243,6 +258,7 @@ def _compute_similarity(data: RunData, model: str, result: str, world: World) ->
     keys = data.spec.evaluation
     ids = split.captions["caption_id"].to_numpy(dtype=str), split.items["item_id"].to_numpy(dtype=str)
     device = job_device()
+    cut = count_cut(retriever, split.captions["caption"].tolist()) if world.rank == 0 else None
     with torch.inference_mode():
         captions = encode_captions(retriever, split.text, keys, device, world)
         pairs = encode_pairs(retriever, captions, split.inputs, keys, device, world, split.workers)
@@ -250,10 +266,10 @@ def _compute_similarity(data: RunData, model: str, result: str, world: World) ->
             if len(ids[0]) * len(ids[1]) > MAX_SCORES_IN_MEMORY:
                 parts = pairs.parts(world)
                 if world.rank == 0:
-                    write_score_rows(result, parts, *ids)
+                    write_score_rows(result, parts, *ids, cut)
                 for _ in parts:  # other processes take part in scoring
                     pass
                 return
             scores = pairs.rows(slice(0, len(ids[0])), world)
     if world.rank == 0:
-        write_scores(result, scores, *ids)
+        write_scores(result, scores, *ids, captions_cut=cut)

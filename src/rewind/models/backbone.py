@@ -28,8 +28,9 @@ class Backbone(nn.Module):
         text_width: of prepared text, if that is a feature vector and not token ids.
         caches_text: whether prepared text is worth caching beside frame features.
         logit_scale: logarithm of the factor on cosines.
-        tokenizer, max_words: of captions, and the most tokens of one, if it reads token ids: search says which words of
-            a query are lost.
+        tokenizer: of captions, as the study's key ``text.tokenizer`` names it; None if the towers bring their own.
+        max_words: most tokens of a caption that the text tower reads, if it reads token ids; tables say how many
+            captions are cut, search whether a query is.
         notes: what readers of a table must know about them, clauses.
         stored_head: name and state dict of a head that came with the weights.
 
@@ -65,6 +66,10 @@ class Backbone(nn.Module):
         so the same words are the same ids everywhere, and are cut at the same ``max_words``.
         """
         raise NotImplementedError
+
+    def token_counts(self, captions: list[str]) -> list[int] | None:
+        """Tokens of each caption before it is cut, as ``max_words`` counts them; None if that is not known."""
+        return None if self.tokenizer is None else self.tokenizer.count(captions)
 
     def encode_text(self, prepared: Tensor) -> Tensor:
         """(n, width), not normalised."""

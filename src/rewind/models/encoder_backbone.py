@@ -107,7 +107,8 @@ class EncoderBackbone(Backbone):
     """Towers of a model by name; an encoder of the user's own makes a subclass of it, or of ``Backbone``.
 
     A subclass writes :meth:`tokenise`, :meth:`text_vectors`, and :meth:`picture_vectors` or :meth:`video_vectors`, and
-    calls :meth:`find_towers` when its model is there.
+    calls :meth:`find_towers` when its model is there. With ``max_words`` and :meth:`token_counts` tables say how many
+    captions are cut.
 
     Args:
         model: with all weights.

@@ -51,7 +51,13 @@ from rewind.report.setting_table import SETTING_TITLES
 from rewind.report.short_notes import with_latex_notes
 from rewind.report.table import MISSING
 from rewind.report.tables import CONTROL_TITLES, TableInputs, build_tables, summary_text
-from rewind.statistics.rank_files import read_near_ties, read_not_evaluated, read_ranks, read_reranked
+from rewind.statistics.rank_files import (
+    read_captions_cut,
+    read_near_ties,
+    read_not_evaluated,
+    read_ranks,
+    read_reranked,
+)
 
 # ---- Inputs that tables and figures share --------------------------------------------------------------------------
 
@@ -270,6 +276,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
         data=list(dict.fromkeys(found for record in trained_records if (found := record.get("data_digest")))),
         notes=[
             *_data_notes(study, dataset, Path(files.videos).parents[1]),
+            *_model_cut_notes(study, files),
             *precomputed_notes(study, records),
             *_near_tie_notes(study, files),
             *_rerank_notes(study, files, results),
@@ -439,17 +446,25 @@ def _data_notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
         return notes
     keys, max_words = study.text, study.text.max_words
     tokenizer = make_tokenizer(keys.tokenizer, training_captions, keys.max_vocabulary)
-    number = count_truncated(tokenizer.count(captions), max_words)
-    share = number / max(1, len(captions))
-    cut_note = f"{number:,} of {len(captions):,} test captions ({100 * share:.1f}%) are cut at {max_words} tokens"
-    notes += [
-        cut_note if number else f"No test caption is longer than the {max_words} tokens that the text tower reads"
-    ]
+    notes.append(_cut_note(count_truncated(tokenizer.count(captions), max_words), len(captions), max_words))
     if study.text.tokenizer == "miniclip":
         ids = tokenizer.encode(captions, max_words)
         unknown = 100 * (ids == 1).sum() / max(1, (ids > 0).sum())
         notes.append(f"{unknown:.1f}% of the words of test captions occur in no training caption and share one token")
     return notes
+
+
+def _cut_note(cut: int, captions: int, max_words: int) -> str:
+    if not cut:
+        return f"No test caption is longer than the {max_words} tokens that the text tower reads"
+    share = 100 * cut / captions
+    return f"{cut:,} of {captions:,} test captions ({share:.1f}%) are cut at {max_words} tokens"
+
+
+def _model_cut_notes(study: Study, files: ReportFiles) -> list[str]:
+    """The same of a model by name, whose tokenizer was asked when its captions were encoded."""
+    cut = read_captions_cut(study.runs(), files.ranks) if files.ranks else None
+    return [_cut_note(**cut)] if cut else []
 
 
 def _same_start_notes(records: dict[tuple[str, int], dict[str, Any]], results: Results) -> list[str]:

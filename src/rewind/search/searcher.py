@@ -104,9 +104,9 @@ def _unknown_words(query: str, vocabulary: Any | None) -> list[str]:
 
 
 def _cut_words(query: str, backbone: Any) -> list[str]:
-    tokenizer, limit = backbone.tokenizer, backbone.max_words
-    counts = tokenizer.count([query]) if tokenizer is not None else []
-    if not limit or not count_truncated(counts, limit):
+    limit = backbone.max_words
+    counts = backbone.token_counts([query]) if limit else None
+    if not counts or not count_truncated(counts, limit):
         return []
     return [f"cut: the query has {counts[0]} tokens, but the model reads only {limit}"]
 

@@ -73,6 +73,15 @@ def read_reranked(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str,
     }
 
 
+def read_captions_cut(runs: Iterable[RunKey], folder: str) -> dict[str, int] | None:
+    """How many captions are cut by the model by name that is a study's backbone; None where that was not counted.
+
+    See :class:`rewind.data.score_matrix.CaptionsCut`.
+    """
+    contents = _read_run_metrics(runs, folder).values()
+    return next((content["captions_cut"] for content in contents if "captions_cut" in content), None)
+
+
 def _read_run_metrics(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str, Any]]:
     paths = {run: ranks_path(folder, *run).with_suffix(".json") for run in runs}
     return {run: read_json(path) for run, path in paths.items() if path.is_file()}
