@@ -66,6 +66,21 @@ def test_runs_have_the_keys_that_their_trials_chose_and_tables_say_so(tuned):
 
 
 @pytest.mark.workflow
+def test_steps_are_timed_with_the_keys_that_were_chosen(tuned, tmp_path):
+    study = tuned.copy(tmp_path / "copy")
+    times = "results/tiny/step_time.csv"
+    verdict = "tables: {verdict: {baseline: meanP, methods: [seqTransf], rounds: 1}}"
+    study.edit(FILE, "statistics:", f"{verdict}\nstatistics:")
+    study.run(times)
+    log = (study.folder / "results/tiny/logs/step_time.log").read_text()
+    layers = choice(study, "seqTransf")["head_layers"]
+    assert f"seqTransf: timed with the keys that its trials chose: head_layers {layers}" in log
+    other = {1: 2, 2: 1}[layers]
+    study.edit("results/tiny/sweep/seqTransf/seed0/choice.json", f'"head_layers": {layers}', f'"head_layers": {other}')
+    assert study.stale(times)["step_time"] == 1
+
+
+@pytest.mark.workflow
 def test_another_value_runs_one_trial_and_only_those_who_choose_it_train_again(tuned, tmp_path):
     study = tuned.copy(tmp_path / "copy")
     study.edit(FILE, "training.lr: [1.0e-9, 1.0e-2]", "training.lr: [1.0e-9, 1.0e-2, 1.0e-10]")

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from rewind.config import Training
+from rewind.config.study import trial_words
 from rewind.io.files import write_csv
 from rewind.loading.run_data import TrainingData, build_untrained_model, job_device
 from rewind.losses.base import loss_module, make_objective
@@ -49,6 +50,8 @@ def measure_step_times(jobs: Mapping[str, TrainingJob], baseline: str, rounds: i
     steppers: dict[str, Stepper] = {}
     data: TrainingData | None = None
     for name, training_job in jobs.items():
+        if training_job.tuned:
+            print(f"{name}: timed with the keys that its trials chose: {trial_words(training_job.tuned)}")
         run_data = training_job.folder()
         retriever = build_untrained_model(run_data)
         keys, opposed = training_job.spec.method.training, None

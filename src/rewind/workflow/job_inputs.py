@@ -63,6 +63,11 @@ def chosen_keys(path: str | None) -> dict[str, Any]:
     return read_json(path)["keys"] if path else {}
 
 
+def _chosen_keys_by_method(job: Job) -> dict[str, dict[str, Any]]:
+    """Of the methods that have trials; each file is ``sweep/<method>/seed<k>/choice.json``."""
+    return {Path(path).parts[-3]: chosen_keys(path) for path in job.input.get("tuned", ())}
+
+
 def _with_keys(spec: RunSpec, keys: dict[str, Any]) -> RunSpec:
     """A run's keys with those that its trials chose."""
     return spec.model_copy(update={"method": with_method_keys(spec.method, keys)}) if keys else spec
@@ -129,7 +134,7 @@ def measured_runs(job: Job) -> list[MeasuredRun]:
     """The runs whose costs are measured."""
     from rewind.evaluation.efficiency import MeasuredRun
 
-    tuned = {Path(path).parts[-3]: chosen_keys(path) for path in job.input.get("tuned", ())}
+    tuned = _chosen_keys_by_method(job)
     runs = []
     for (name, label, values), model in zip(job.params.methods, job.input.models, strict=True):
         spec = _with_keys(RunSpec(**values), tuned.get(name, {}))
@@ -170,11 +175,11 @@ def training_jobs(job: Job) -> dict[str, TrainingJob]:
     from rewind.training.run import TrainingJob
 
     inputs, params = job.input, job.params
-    frames = max_frames(job)
+    frames, tuned = max_frames(job), _chosen_keys_by_method(job)
     return {
         name: TrainingJob(
             name=name,
-            spec=RunSpec.model_validate(spec),
+            spec=_with_keys(RunSpec.model_validate(spec), tuned.get(name, {})),
             seed=params.seed,
             data=Path(inputs.item_table).parent,
             dataset=params.dataset,
@@ -183,6 +188,7 @@ def training_jobs(job: Job) -> dict[str, TrainingJob]:
             code=params.code,
             cache=cached_input(inputs, frames),
             pretrained=optional_input(inputs, "pretrained"),
+            tuned=tuned.get(name, {}),
         )
         for name, spec in params.specs.items()
     }

@@ -419,6 +419,10 @@ class StudyPlan:
         """The file with the keys that a run's trials chose, of methods that have any."""
         return self._choice_file(method, self.keys.trial_seed(seed)) if self.keys.trials_of(method) else []
 
+    def _choice_files(self, runs: Iterable[RunKey]) -> list[str]:
+        """:meth:`choice` of each of some runs that has any."""
+        return [path for run in runs if isinstance(path := self.choice(*run), str)]
+
     def _choice_file(self, method: str, seed: int) -> str:
         return f"{self.folder}/sweep/{method}/seed{seed}/choice.json"
 
@@ -683,7 +687,10 @@ class StudyPlan:
 
     def step_time_inputs(self) -> Files:
         timed = [self.method(name).training for name in self.timed_methods()]
-        return self._learning_inputs(self._verdict().baseline) | {"opposites": self._opposites(*timed)}
+        return self._learning_inputs(self._verdict().baseline) | {
+            "opposites": self._opposites(*timed),
+            "tuned": self._choice_files((name, self.first_seed()) for name in self.timed_methods()),
+        }
 
     def timed_specs(self) -> dict[str, Any]:
         return {
@@ -725,7 +732,7 @@ class StudyPlan:
             "item_table": self.item_table(),
             "best": self.best_file,
             "models": self.per_run("runs/{method}/seed{seed}/model.safetensors", measured),
-            "tuned": [path for run in measured if isinstance(path := self.known_choice(*run), str)],
+            "tuned": [Unwatched(path) for path in self._choice_files(measured)],
         }
 
     def measured_spec(self) -> dict[str, Any]:
