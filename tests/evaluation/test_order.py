@@ -65,7 +65,7 @@ def scores(head: str, control: str = "") -> np.ndarray:
     return similarity_matrix(model, model.backbone.prepare_text(CAPTIONS), shown, Evaluation(batch_size=2), CPU)
 
 
-@pytest.mark.parametrize("head", ["meanP", "xpool", "wti"])
+@pytest.mark.parametrize("head", ["meanP", "projection", "xpool", "wti"])
 @pytest.mark.parametrize("control", ["reversed", "shuffled", "halves"])
 def test_a_head_that_is_blind_to_order_loses_nothing_at_all(head, control):
     assert np.array_equal(scores(head), scores(head, control))

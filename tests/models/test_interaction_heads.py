@@ -242,7 +242,14 @@ def test_cdcr_asks_for_a_head_that_matches_tokens_with_frames():
         make_loss("cdcr", {}).check(drawn("xpool", 64), None)
 
 
-BLIND = {"meanP": {}, "xpool": {}, "wti": {}, "wti, uniform": {"weights": "uniform"}, "wti, zero": {"padding": "zero"}}
+BLIND = {
+    "meanP": {},
+    "projection": {},
+    "xpool": {},
+    "wti": {},
+    "wti, uniform": {"weights": "uniform"},
+    "wti, zero": {"padding": "zero"},
+}
 WIDTH, WORDS = 512, 5
 
 
@@ -366,7 +373,7 @@ def test_a_head_that_is_no_subclass_gets_the_defaults_of_what_it_lacks():
     assert list(made.state_dict()) == ["scale"]
     text, items = {"text": torch.randn(3, 4)}, {"frames": torch.randn(2, 5, 4), "mask": torch.ones(2, 5)}
     assert made.scores(made.of_captions(text), made.of_clips(items), slice(1, 3)).shape == (2, 2)
-    assert set(HEADS.names()) == {"meanP", "seqLSTM", "seqTransf", "tightTransf", "xpool", "wti"}
+    assert set(HEADS.names()) == {"meanP", "projection", "seqLSTM", "seqTransf", "tightTransf", "xpool", "wti"}
 
 
 def test_frames_in_order_of_content_keep_padding_last_and_break_ties_by_the_next_feature():

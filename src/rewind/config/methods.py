@@ -302,9 +302,9 @@ class Method(ConfigModel):
     )
     head: str = config_field(
         "meanP",
-        "Temporal head: meanP, seqLSTM, seqTransf, tightTransf, xpool, wti (docs/heads.md), or the dotted path of "
-        "your own class. For a "
-        "`translator`: linear, mlp1, mlp2, geometry_adapter, or the closed forms ridge and geometry.",
+        "Temporal head: meanP, projection, seqLSTM, seqTransf, tightTransf, xpool, wti (docs/heads.md), or the dotted "
+        "path of your own class. For a `translator`: linear, mlp1, mlp2, geometry_adapter, or the closed forms ridge "
+        "and geometry.",
     )
     head_layers: int = config_field(
         4, "Number of transformer layers in the head (`cross_num_hidden_layers`).", ge=1, le=48

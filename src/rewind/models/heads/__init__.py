@@ -22,10 +22,11 @@ from rewind.registry import HEADS
 
 if TYPE_CHECKING:
     from rewind.models.heads.clip4clip import MeanP, SeqLSTM, SeqTransf, TightTransf
+    from rewind.models.heads.projection import Projection
     from rewind.models.heads.wti import Wti
     from rewind.models.heads.xpool import XPool
 
-__all__ = ["MeanP", "SeqLSTM", "SeqTransf", "TightTransf", "Wti", "XPool", "head_class", "make_head"]
+__all__ = ["MeanP", "Projection", "SeqLSTM", "SeqTransf", "TightTransf", "Wti", "XPool", "head_class", "make_head"]
 
 POSITION_ROWS = 77  # rows of the heads' position tables, as many as CLIP's text tower has, from which they are copied
 
