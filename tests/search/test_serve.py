@@ -308,7 +308,8 @@ def test_by_keyboard_in_a_browser(browser, app):
         page.on("console", lambda message: faults.append(message.text))
         page.on("requestfailed", lambda request: faults.append(request.url))
         page.goto(f"http://127.0.0.1:{server.server_port}/", wait_until="load")
-        page.keyboard.type("a blue zebra")  # the box has the focus
+        page.wait_for_selector("input:focus")  # by itself, when the browser first draws the page
+        page.keyboard.type("a blue zebra")
         with page.expect_navigation(wait_until="load"):  # with all of its pictures
             page.keyboard.press("Enter")
         assert "'zebra'" in page.get_by_role("status").inner_text()
