@@ -22,6 +22,7 @@ from rewind.cli.gpu_check.correctness import StepCase
 from rewind.cli.main import main
 from rewind.errors import RewindError
 from rewind.models.clip4clip import Clip4Clip
+from rewind.models.lora import is_adapter
 from rewind.registry import HEADS, LOSSES, SAMPLERS
 
 OTHER = torch.device("cpu", 0)  # the CPU again, under a name by which faults can be planted into it alone
@@ -56,6 +57,19 @@ def test_every_registered_head_loss_and_sampler_has_a_check():
 def test_a_device_that_computes_the_same_passes(session, head):
     check = correctness.check_head(session, head)
     assert check.state == "ok" and check.figures["gradients"] == 0 and 0 < check.figures["bf16 loss"] < 0.05
+
+
+def test_adapters_are_what_is_trained_in_parts_and_twice_the_same(session):
+    model = correctness.tiny_model(correctness.ADAPTED_HEAD, adapters=True)
+    towers = [name for name, value in model.backbone.named_parameters() if value.requires_grad]
+    assert any(is_adapter(name) for name in towers)
+    assert [name for name in towers if not is_adapter(name)] == ["clip.logit_scale"]
+    checks = {plan.name: plan.run(session) for plan in planned_checks() if "adapters" in plan.name}
+    assert {name: check.state for name, check in checks.items()} == {
+        "adapters": "ok",
+        "same bits, adapters": "ok",
+        "in parts, adapters": "ok",
+    }
 
 
 @pytest.mark.slow

@@ -61,6 +61,7 @@ def planned_checks() -> list[PlannedCheck]:
     """
     heads, losses, samplers = HEADS.names(), LOSSES.names(), SAMPLERS.names()
     repeated = ("seqTransf", "seqLSTM", "tightTransf")
+    adapted = correctness.ADAPTED_HEAD
     return [
         PlannedCheck("device", speed.check_device),
         PlannedCheck("matrix product", speed.check_matmul),
@@ -68,8 +69,11 @@ def planned_checks() -> list[PlannedCheck]:
         *(PlannedCheck(f"loss {name}", partial(correctness.check_loss, loss=name)) for name in losses),
         *(PlannedCheck(f"sampler {name}", partial(correctness.check_sampler, sampler=name)) for name in samplers),
         PlannedCheck("optimiser bert_adam", partial(correctness.check_optimiser, optimiser="bert_adam")),
+        PlannedCheck("adapters", correctness.check_adapters),
         *(PlannedCheck(f"same bits, {name}", partial(correctness.check_determinism, head=name)) for name in repeated),
+        PlannedCheck("same bits, adapters", partial(correctness.check_determinism, head=adapted, adapters=True)),
         *(PlannedCheck(f"in parts, {name}", partial(correctness.check_micro_batches, head=name)) for name in heads),
+        PlannedCheck("in parts, adapters", partial(correctness.check_micro_batches, head=adapted, adapters=True)),
         PlannedCheck("two processes, one device", correctness.check_two_processes),
         PlannedCheck("NCCL", correctness.check_nccl),
         PlannedCheck("two GPUs", correctness.check_two_gpus),

@@ -33,7 +33,7 @@ from torch import nn
 
 from rewind.cli.gpu_check.check import CannotRun, Check, Session
 from rewind.config import Backbone, Method, Text, Training
-from rewind.config.training import TWINS, Batch
+from rewind.config.training import TWINS, Batch, Lora
 from rewind.data.annotations import TWIN_SUFFIX
 from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
@@ -98,8 +98,12 @@ class MadeUpClips:
         return {"pixels": self.pixels[at], "mask": self.mask[at]}
 
 
-def tiny_model(head: str) -> Clip4Clip:
+def tiny_model(head: str, adapters: bool = False) -> Clip4Clip:
     """A retriever with tiny towers and random weights, the same at every call.
+
+    Args:
+        head: its name.
+        adapters: whether adapters stand in for the weights of its towers (``training.lora``).
 
     Raises:
         CannotRun: for a head that cannot be built without options.
@@ -107,8 +111,11 @@ def tiny_model(head: str) -> Clip4Clip:
     seed_everything(0)
     towers = Backbone(architecture=str(workflow_home() / "config/models/tiny.json"))
     try:
-        method = Method(head=head, head_layers=2, head_start="random")
-        return build(method, towers, Text(tokenizer="words", max_words=12), CAPTIONS)
+        keys = Training(lora=Lora(rank=2) if adapters else None)
+        method = Method(head=head, head_layers=2, head_start="random", training=keys)
+        model = build(method, towers, Text(tokenizer="words", max_words=12), CAPTIONS)
+        model.backbone.tune(method.training)
+        return model
     except RewindError as error:
         raise CannotRun(str(error)) from error
 
@@ -179,7 +186,7 @@ SAMPLER_OPTIONS: dict[str, dict[str, Any]] = {"topical": {"clusters": 4, "refres
 
 @dataclass(frozen=True)
 class StepCase:
-    """A head with a loss, the loss's options, and an optimiser.
+    """A head with a loss, the loss's options, an optimiser, and perhaps adapters in the towers.
 
     >>> StepCase("meanP").objective
     'infonce'
@@ -189,6 +196,7 @@ class StepCase:
     objective: str = "infonce"
     options: dict[str, Any] = field(default_factory=dict)
     optimiser: Literal["adamw", "bert_adam"] = "adamw"
+    adapters: bool = False
 
 
 @dataclass
@@ -201,7 +209,7 @@ class Steps:
 
 def take_steps(case: StepCase, device: torch.device, precision: str) -> Steps:
     """Four training steps from the same weights and batches on any device, without dropout."""
-    model = tiny_model(case.head)
+    model = tiny_model(case.head, case.adapters)
     common = {"lr": 1e-3, "backbone_lr_multiplier": 1.0, "clip_norm": None, "micro_batch": None}
     own = {"optimiser": case.optimiser, "precision": precision, "objective_options": case.options}
     keys = _loss_training(case.objective, common | own)
@@ -247,6 +255,14 @@ def check_head(session: Session, head: str) -> Check:
     return compare_steps(session, StepCase(head))
 
 
+ADAPTED_HEAD = "seqTransf"
+
+
+def check_adapters(session: Session) -> Check:
+    """Training steps of adapters on the device beside the CPU's."""
+    return compare_steps(session, StepCase(ADAPTED_HEAD, adapters=True))
+
+
 def check_optimiser(session: Session, optimiser: Literal["adamw", "bert_adam"]) -> Check:
     """An optimiser's training steps on the device beside the CPU's."""
     return compare_steps(session, StepCase("meanP", optimiser=optimiser))
@@ -278,7 +294,7 @@ def compare_steps(session: Session, case: StepCase) -> Check:
         "later losses": max(map(_relative, found.losses[1:], wanted.losses[1:])),
     }
     bounds = dict(zip(figures, (LOSS_BOUND, GRADIENT_BOUND, LATER_BOUND), strict=True))
-    said = f"{case.head}, {case.objective}, {case.optimiser}"
+    said = f"{case.head}, {case.objective}, {case.optimiser}{', adapters' if case.adapters else ''}"
     # TF32 is how jobs compute float32 on a GPU; fp16 scales the loss, which torch does on GPUs alone.
     precisions = {"TF32": "fp32", "fp16": "fp16"} if session.on_gpu else {}
     if has_bf16(session.device):
@@ -358,12 +374,12 @@ def _no_scores(retriever: Any) -> dict[str, float]:
 # ---- The same bits twice -------------------------------------------------------------------------------------------
 
 
-def check_determinism(session: Session, head: str) -> Check:
+def check_determinism(session: Session, head: str, adapters: bool = False) -> Check:
     """Two trainings of a head with dropout, ``training.deterministic``: the same bits, and what torch warns about."""
     precision = "bf16" if has_bf16(session.device) else "fp32"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        first, second = (train_weights(session.device, head, precision) for _ in range(2))
+        first, second = (train_weights(session.device, head, precision, adapters) for _ in range(2))
     differ = [name for name, value in first.items() if not torch.equal(value, second[name])]
     lacking = sorted({str(w.message).split()[0] for w in caught if "does not have a deterministic" in str(w.message)})
     detail = f"{len(differ)} of {len(first)} tensors differ, first {differ[0]}" if differ else precision
@@ -372,9 +388,9 @@ def check_determinism(session: Session, head: str) -> Check:
     return Check(not differ, {"tensors": len(first)}, detail)
 
 
-def train_weights(device: torch.device, head: str, precision: str) -> Gradients:
+def train_weights(device: torch.device, head: str, precision: str, adapters: bool = False) -> Gradients:
     """Weights on the CPU after a short deterministic training with micro-batches."""
-    model = tiny_model(head)
+    model = tiny_model(head, adapters)
     keys = short_training(precision)
     seed_everything(3, keys.deterministic)
     with tempfile_state() as state:
@@ -404,9 +420,11 @@ EXACT_BOUND = 1e-9
 PROCESS_SECONDS = 180
 
 
-def step_in_parts(head: str, device: torch.device, rows: int | None, world: World = SINGLE_PROCESS) -> Steps:
+def step_in_parts(
+    head: str, device: torch.device, rows: int | None, world: World = SINGLE_PROCESS, adapters: bool = False
+) -> Steps:
     """One exact step of all captions in float64, dropout of the head included, ``rows`` encoded at once."""
-    model = tiny_model(head).double().to(device).train()
+    model = tiny_model(head, adapters).double().to(device).train()
     data = tiny_data(model)
     batch = data.batch(np.arange(len(CAPTIONS))[world.share(len(CAPTIONS))])
     torch.manual_seed(7)
@@ -416,9 +434,9 @@ def step_in_parts(head: str, device: torch.device, rows: int | None, world: Worl
     return Steps([loss.value], gradients_of(model))
 
 
-def check_micro_batches(session: Session, head: str) -> Check:
+def check_micro_batches(session: Session, head: str, adapters: bool = False) -> Check:
     """Loss and gradients of a batch in parts of 3 beside those of the whole batch, in float64."""
-    whole, parts = (step_in_parts(head, session.device, rows) for rows in (None, 3))
+    whole, parts = (step_in_parts(head, session.device, rows, adapters=adapters) for rows in (None, 3))
     return _compare_exactly({head: parts}, {head: whole}, "float64, parts of 3 of 16 pairs")
 
 
