@@ -69,7 +69,7 @@ def test_runs_have_the_keys_that_their_trials_chose_and_tables_say_so(tuned):
 def test_steps_are_timed_with_the_keys_that_were_chosen(tuned, tmp_path):
     study = tuned.copy(tmp_path / "copy")
     times = "results/tiny/step_time.csv"
-    verdict = "tables: {verdict: {baseline: meanP, methods: [seqTransf], rounds: 1}}"
+    verdict = "tables: {verdict: {baseline: meanP, methods: [seqTransf], rounds: 5}}"
     study.edit(FILE, "statistics:", f"{verdict}\nstatistics:")
     study.run(times)
     log = (study.folder / "results/tiny/logs/step_time.log").read_text()
