@@ -137,7 +137,7 @@ def test_a_model_by_name_is_in_the_identity_of_what_it_was_part_of(tmp_path):
     workflow.run(TABLES)
     assert uncovered(workflow) == {}
     text = "".join(path.read_text() for path in (tmp_path / TABLES).glob("*.md"))
-    assert "1 of 8 test captions (12.5%) are cut at 64 tokens" in text
+    assert "No test caption is longer than the 128 tokens that the text tower reads" in text
     workflow.env = before
     assert workflow.stale(TABLES) == {}
     workflow.edit("config/studies/tiny.yaml", "rank: 2", "rank: 4")

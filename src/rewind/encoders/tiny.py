@@ -22,7 +22,7 @@ from rewind.io.files import write_json, write_text
 IMAGE_SIZE = 32  # pixels
 WIDTH = 32
 FRAMES = 8  # of a clip, that models of clips see
-CLIP_CONTEXT, SIGLIP_CONTEXT = 77, 64  # tokens of a caption
+CLIP_CONTEXT, SIGLIP_CONTEXT = 77, 128  # tokens of a caption; a letter is one, so SigLIP's own 64 cut many captions
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 TEXT_CONFIG = {"context_length": 32, "vocab_size": 49408, "width": WIDTH, "heads": 2, "layers": 2}
 VISION_CONFIG = {"image_size": IMAGE_SIZE, "layers": 2, "width": WIDTH, "head_width": 16, "patch_size": 8}
