@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,11 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from messages import expect_message, invalid, refusal
+from rewind.config import Study
 from rewind.config.report import Tables
+from rewind.io.files import write_json
 from rewind.report import setting_table
 from rewind.report.footnotes import Footnotes
 from rewind.report.notes import setting_sentences
 from rewind.report.setting_table import compare_in_setting, letter_names, setting_csv_rows
+from rewind.report.study import ReportFiles, _model_cut_notes, method_labels
 from table_numbers import FACTS, TESTS, results
 from table_texts import published
 
@@ -51,6 +55,24 @@ def test_bold_says_how_large_a_difference_it_may_hide():
     expect_message(hidden)
     alone = setting_sentences(Footnotes(), compare_in_setting(results(), "hard"))
     assert not any("4.5 points" in s for s in alone), "nothing is bold beside the best"
+
+
+def test_captions_that_models_by_name_cut_are_told_apart_where_they_differ(tmp_path):
+    study = Study(name="s", dataset="d", methods={"one": {}, "two": {"label": "2nd"}, "chance": {"model": "chance"}})
+    files = ReportFiles(*[""] * 4, records={}, best="", videos="", ranks=str(tmp_path))
+
+    def notes(**cut: int) -> list[str]:
+        for method, count in cut.items():
+            facts = {"captions_cut": {"cut": count, "captions": 40, "max_words": 64}}
+            write_json(tmp_path / method / "seed0.json", facts | {"metrics": []})
+        return _model_cut_notes(study, files, SimpleNamespace(labels=method_labels(study)))
+
+    assert notes() == []
+    assert notes(one=3, two=3) == ["3 of 40 test captions (7.5%) are cut at 64 tokens"]
+    assert notes(two=0) == [
+        "Of one: 3 of 40 test captions (7.5%) are cut at 64 tokens",
+        "Of 2nd: no test caption is longer than the 64 tokens that the text tower reads",
+    ]
 
 
 def test_near_100_percent_the_note_says_how_sure_intervals_are():

@@ -276,7 +276,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
         data=list(dict.fromkeys(found for record in trained_records if (found := record.get("data_digest")))),
         notes=[
             *_data_notes(study, dataset, Path(files.videos).parents[1]),
-            *_model_cut_notes(study, files),
+            *_model_cut_notes(study, files, results),
             *precomputed_notes(study, records),
             *_near_tie_notes(study, files),
             *_rerank_notes(study, files, results),
@@ -461,10 +461,14 @@ def _cut_note(cut: int, captions: int, max_words: int) -> str:
     return f"{cut:,} of {captions:,} test captions ({share:.1f}%) are cut at {max_words} tokens"
 
 
-def _model_cut_notes(study: Study, files: ReportFiles) -> list[str]:
-    """The same of a model by name, whose tokenizer was asked when its captions were encoded."""
-    cut = read_captions_cut(study.runs(), files.ranks) if files.ranks else None
-    return [_cut_note(**cut)] if cut else []
+def _model_cut_notes(study: Study, files: ReportFiles, results: Results) -> list[str]:
+    """The same of models by name, whose tokenizers were asked when captions were encoded."""
+    owners: dict[str, dict[str, None]] = {}
+    for (method, _), cut in (read_captions_cut(study.runs(), files.ranks) if files.ranks else {}).items():
+        owners.setdefault(_cut_note(**cut), {})[results.labels[method]] = None
+    if len(owners) == 1:  # of the one backbone
+        return list(owners)
+    return [f"Of {', '.join(labels)}: {note[0].lower()}{note[1:]}" for note, labels in owners.items()]
 
 
 def _same_start_notes(records: dict[tuple[str, int], dict[str, Any]], results: Results) -> list[str]:

@@ -73,13 +73,13 @@ def read_reranked(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str,
     }
 
 
-def read_captions_cut(runs: Iterable[RunKey], folder: str) -> dict[str, int] | None:
-    """How many captions are cut by the model by name that is a study's backbone; None where that was not counted.
+def read_captions_cut(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str, int]]:
+    """Run → how many captions its towers cut, of runs with a model by name as towers.
 
     See :class:`rewind.data.score_matrix.CaptionsCut`.
     """
-    contents = _read_run_metrics(runs, folder).values()
-    return next((content["captions_cut"] for content in contents if "captions_cut" in content), None)
+    contents = _read_run_metrics(runs, folder)
+    return {run: content["captions_cut"] for run, content in contents.items() if "captions_cut" in content}
 
 
 def _read_run_metrics(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str, Any]]:
