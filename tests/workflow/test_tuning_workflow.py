@@ -38,7 +38,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     (workflow.folder / "config/config.yaml").write_text(
         f"studies: [tiny]\noverrides:\n  datasets.shapes.source.clips: {clips}\n"
     )
-    workflow.run(TABLES)
+    workflow.run(TABLES, "results/tiny/report.html")
     return workflow
 
 
@@ -63,6 +63,11 @@ def test_runs_have_the_keys_that_their_trials_chose_and_tables_say_so(tuned):
     assert "given one choice of keys" in table and "after 2 trials each to choose keys" in table
     said = "once for all seeds, with seed 0, so the spread over seeds does not include the choice: meanP (training.lr "
     assert f"{said}{lr['training.lr']})" in table
+    trials = (tuned.folder / TABLES / "table_trials.csv").read_text().splitlines()
+    assert trials[0] == "label,method,seed,place,keys,metric,score,epoch" and len(trials) == 5
+    chosen = [line.split(",")[4] for line in trials if line.split(",")[3] == "1"]
+    assert chosen == [f"training.lr {lr['training.lr']}", f"head_layers {layers['head_layers']}"]
+    assert "Table Trials" in (tuned.folder / "results/tiny/report.html").read_text()
 
 
 @pytest.mark.workflow

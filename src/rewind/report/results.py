@@ -343,6 +343,7 @@ class Results:
         places: rank of every compared method, one row per method, setting, direction, metric; may be empty.
         chance: accuracy in Binary against chance, one row per method, direction; may be empty.
         groups: the deciding metric in groups of queries, one row per method, setting, direction, group; may be empty.
+        trials: which keys each method tried, see :func:`rewind.report.trial_table.read_trials`; may be empty.
         order: of the rows of settings' tables, as the study's key ``tables.order``.
         not_evaluated: method → setting that it has no numbers in, or ``setting direction`` → the reason.
         given: what all numbers are conditional on, for every caption; empty for nothing.
@@ -383,6 +384,7 @@ class Results:
     places: pd.DataFrame = field(default_factory=pd.DataFrame)
     chance: pd.DataFrame = field(default_factory=pd.DataFrame)
     groups: pd.DataFrame = field(default_factory=pd.DataFrame)
+    trials: pd.DataFrame = field(default_factory=pd.DataFrame)
     order: str = "file"
     not_evaluated: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     given: str = ""

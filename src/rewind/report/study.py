@@ -7,7 +7,7 @@ records of runs what a reader must know to trust the tables.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -51,6 +51,7 @@ from rewind.report.setting_table import SETTING_TITLES
 from rewind.report.short_notes import with_latex_notes
 from rewind.report.table import MISSING
 from rewind.report.tables import CONTROL_TITLES, TableInputs, build_tables, summary_text
+from rewind.report.trial_table import read_trials
 from rewind.statistics.rank_files import (
     read_captions_cut,
     read_near_ties,
@@ -87,6 +88,7 @@ class ReportFiles:
         places: CSV file of ranks of methods; published results may lack it.
         chance: CSV file of tests against chance in Binary; published results may lack it.
         groups: CSV file of results by group, where captions have groups.
+        trials: CSV files of the trials that chose keys of methods; empty without such.
         ranks: folder of the runs' ranks, which also says in which settings a method was not evaluated.
         gap: cosine gaps, where the study computes them.
         accepted: sentences on edits of code that somebody declared to change no number.
@@ -111,6 +113,7 @@ class ReportFiles:
     places: str | None = None
     chance: str | None = None
     groups: str | None = None
+    trials: Sequence[str] = ()
     ranks: str | None = None
     gap: GapFiles | None = None
     accepted: list[str] = field(default_factory=list)
@@ -146,6 +149,7 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
         places=_read_optional(files.places),
         chance=_read_optional(files.chance),
         groups=_read_optional(files.groups, ("group",)),
+        trials=read_trials(files.trials),
         order=study.tables.order,
         not_evaluated=read_not_evaluated(study.runs(), files.ranks) if files.ranks else {},
         given=study.condition,

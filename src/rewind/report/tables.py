@@ -17,7 +17,7 @@ import pandas as pd
 from rewind.config.report import RANK_COLUMN, SEARCH_DIRECTIONS
 from rewind.errors import RewindError
 from rewind.ranking_metrics import ACCURACY_METRIC, METRICS, STRICT_ACCURACY_COLUMN, metric_of_column
-from rewind.report import cosine_gap, notes, probe_tables, short_notes, verdict
+from rewind.report import cosine_gap, notes, probe_tables, short_notes, trial_table, verdict
 from rewind.report.cosine_gap import CosineGapResults
 from rewind.report.efficiency_table import efficiency_notes, efficiency_table
 from rewind.report.footnotes import (
@@ -1035,6 +1035,15 @@ SPECS: tuple[TableSpec, ...] = (
         notes=seed_notes,
         data=lambda inputs, setting: seed_csv_rows(inputs.results, setting),
         appendix=True,
+    ),
+    TableSpec(
+        "trials",
+        file="table_trials",
+        needs="results.trials",
+        layout=lambda inputs, _: trial_table.trial_layout(inputs.results, inputs.dataset),
+        notes=lambda inputs, _: trial_table.trial_notes(inputs.results),
+        data=lambda inputs, _: trial_table.trial_csv_rows(inputs.results),
+        short_note=lambda inputs, _: "Validation scores; bold: the keys that were chosen.",
     ),
     TableSpec(
         "cosine_gap",

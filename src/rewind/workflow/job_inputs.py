@@ -224,6 +224,7 @@ def report_files(job: Job, study: Study) -> ReportFiles:
         places=inputs.places,
         chance=inputs.chance,
         groups=inputs.get("group_results"),
+        trials=list(inputs.get("trials", ())),
         ranks=ranks_folder(inputs.ranks),
         gap=GapFiles(*gap) if all(gap) else None,
         accepted=list(job.params.get("accepted") or ()),

@@ -17,6 +17,7 @@ class Projection(Head):
 
     The map starts as the identity, so that training begins with what `meanP` scores. Captions are not mapped.
 
+    >>> import torch
     >>> frames, mask = torch.rand(2, 5, 64), torch.ones(2, 5)
     >>> torch.equal(Projection(width=64)(frames, mask), sort_by_content(frames, mask))
     True

@@ -191,10 +191,11 @@ TABLE_ORDER = (
     "groups",
     "pairs",
     "seeds",
+    "trials",
 )
 """Kinds of tables, in reading order on the page: cosine gaps are beside the results of searches."""
 
-FOLDED_KINDS = ("groups", "pairs", "seeds")
+FOLDED_KINDS = ("groups", "pairs", "seeds", "trials")
 """Kinds of tables of which only the caption is shown at first: details of what the settings' tables say."""
 
 COPY_SUFFIXES = {"LaTeX": ".tex", "Markdown": ".md", "CSV": ".csv"}

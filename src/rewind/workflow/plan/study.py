@@ -787,7 +787,7 @@ class StudyPlan:
 
     def table_files(self) -> Files:
         """What only some studies' tables show, and their answer says."""
-        verdict, files = self.keys.tables.verdict, {}
+        verdict, files = self.keys.tables.verdict, Files()
         if self.group_settings():
             files["group_results"] = f"{self.folder}/statistics/groups.csv"
         if self.keys.evaluation.zero_shot:
@@ -795,6 +795,8 @@ class StudyPlan:
             files["zero_shot_pairs"] = f"{self.folder}/statistics/zero_shot_pairs.csv"
         if verdict:
             files["step_time"] = f"{self.folder}/step_time.csv"
+        if trials := [Path(path).with_name("trials.csv").as_posix() for path in self._choice_files(self.runs())]:
+            files["trials"] = list(dict.fromkeys(trials))
         if verdict and verdict.control:
             files["control"] = f"{self.folder}/statistics/control.csv"
         return files

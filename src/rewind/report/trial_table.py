@@ -1,0 +1,82 @@
+"""The table of trials: which keys each method tried, and how good they were on validation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from rewind.config.study import trial_words
+from rewind.io.files import read_csv
+from rewind.report.footnotes import finish_sentences
+from rewind.report.results import Results
+from rewind.report.table import Cell, Column, RowGroup, Table, count_cell, number_cell, slug
+
+TRIAL_COLUMNS = ["method", "seed", "place", "keys", "metric", "score", "epoch"]
+SCORE_COLUMN = "valid_"  # its prefix
+METRIC_TITLES = {"sum": "R@1 + R@5 + R@10"}
+LOSS_DECIMALS = 4  # a trial's loss may differ from another's by little
+
+
+def read_trials(files: Sequence[str]) -> pd.DataFrame:
+    """The trials of all methods, those of a method and seed together, the best first.
+
+    Args:
+        files: ``sweep/<method>/seed<k>/trials.csv``, see :func:`rewind.training.sweep.choose_keys`.
+
+    Returns:
+        A row per trial with :data:`TRIAL_COLUMNS`: ``place`` counts from 1, the trial that was chosen; ``metric`` is
+        ``training.select_metric``.
+    """
+    rows = []
+    for file in files:
+        table = read_csv(file, text=tuple(read_csv(file).columns))  # values of keys are JSON
+        score = next(column for column in table.columns if column.startswith(SCORE_COLUMN))
+        keys = [column for column in table.columns if column not in ("trial", "epoch", score)]
+        method, seed = Path(file).parts[-3], int(Path(file).parts[-2].removeprefix("seed"))
+        for place, row in enumerate(table.to_dict("records"), start=1):
+            words = trial_words({key: json.loads(row[key]) for key in keys})
+            metric = score.removeprefix(SCORE_COLUMN)
+            rows.append((method, seed, place, words, metric, float(row[score]), int(row["epoch"])))
+    return pd.DataFrame(rows, columns=TRIAL_COLUMNS)
+
+
+def trial_csv_rows(results: Results) -> pd.DataFrame:
+    """The rows of :func:`read_trials` with the methods' names in front."""
+    rows = results.trials.copy()
+    rows.insert(0, "label", rows["method"].map(results.labels))
+    return rows
+
+
+def trial_layout(results: Results, dataset: str) -> Table:
+    """A row per trial under its method, the best first; seeds that chose for themselves stand one after the other."""
+    rows = trial_csv_rows(results)
+    several = rows.groupby("method")["seed"].nunique().max() > 1
+    groups = []
+    for (label, seed), trials in rows.groupby(["label", "seed"], sort=False):
+        lines = tuple(_trial_row(row) for row in trials.to_dict("records"))
+        groups.append(RowGroup(f"{label}, seed {seed}" if several else str(label), lines))
+    columns = (Column("Keys", number=False), Column("Validation"), Column("Epoch"))
+    title = f"{dataset}: trials by which each method’s keys were chosen"
+    return Table("Table Trials", title, slug(dataset, "trials"), columns, tuple(groups))
+
+
+def _trial_row(row: dict[str, object]) -> tuple[Cell, ...]:
+    decimals = LOSS_DECIMALS if row["metric"] == "loss" else 1
+    score = number_cell(float(str(row["score"])), decimals, bold=row["place"] == 1)
+    return Cell(str(row["keys"])), score, count_cell(int(str(row["epoch"])))
+
+
+def trial_notes(results: Results) -> list[str]:
+    """The sentences below the table."""
+    titles = [METRIC_TITLES.get(metric, metric) for metric in dict.fromkeys(results.trials["metric"])]
+    lower = " (lower is better)" if "loss" in titles else ""
+    return finish_sentences(
+        [
+            f"Validation: {' or '.join(titles)}{lower} of the best epoch on the validation split; bold: the keys that "
+            "were chosen",
+            "The test split was not read before",
+        ]
+    )
