@@ -67,7 +67,7 @@ def test_runs_have_the_keys_that_their_trials_chose_and_tables_say_so(tuned):
     assert trials[0] == "label,method,seed,place,keys,metric,score,epoch" and len(trials) == 5
     chosen = [line.split(",")[4] for line in trials if line.split(",")[3] == "1"]
     assert chosen == [f"training.lr {lr['training.lr']}", f"head_layers {layers['head_layers']}"]
-    assert "Table Trials" in (tuned.folder / "results/tiny/report.html").read_text()
+    assert "Trials. Shapes" in (tuned.folder / "results/tiny/report.html").read_text()
 
 
 @pytest.mark.workflow

@@ -1043,7 +1043,7 @@ SPECS: tuple[TableSpec, ...] = (
         layout=lambda inputs, _: trial_table.trial_layout(inputs.results, inputs.dataset),
         notes=lambda inputs, _: trial_table.trial_notes(inputs.results),
         data=lambda inputs, _: trial_table.trial_csv_rows(inputs.results),
-        short_note=lambda inputs, _: "Validation scores; bold: the keys that were chosen.",
+        short_note=lambda inputs, _: "Validation scores; bold: that of the keys that were chosen.",
     ),
     TableSpec(
         "cosine_gap",

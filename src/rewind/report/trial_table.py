@@ -60,7 +60,7 @@ def trial_layout(results: Results, dataset: str) -> Table:
         groups.append(RowGroup(f"{label}, seed {seed}" if several else str(label), lines))
     columns = (Column("Keys", number=False), Column("Validation"), Column("Epoch"))
     title = f"{dataset}: trials by which each method’s keys were chosen"
-    return Table("Table Trials", title, slug(dataset, "trials"), columns, tuple(groups))
+    return Table("Trials", title, slug(dataset, "trials"), columns, tuple(groups))
 
 
 def _trial_row(row: dict[str, object]) -> tuple[Cell, ...]:
@@ -75,8 +75,8 @@ def trial_notes(results: Results) -> list[str]:
     lower = " (lower is better)" if "loss" in titles else ""
     return finish_sentences(
         [
-            f"Validation: {' or '.join(titles)}{lower} of the best epoch on the validation split; bold: the keys that "
-            "were chosen",
+            f"Validation: {' or '.join(titles)}{lower} of the best epoch on the validation split; bold: that of the "
+            "keys that were chosen",
             "The test split was not read before",
         ]
     )
