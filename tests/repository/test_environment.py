@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from checkout import ROOT
 
@@ -66,6 +67,14 @@ def test_every_package_is_pinned():
     pinned = {name_of(line.split("==")[0]) for line in lines}
     lacking = closure(PROJECT["dependencies"]) - pinned - {"setuptools"}
     assert not {name for name in lacking if not name.startswith(("nvidia-", "cuda-", "triton"))}
+
+
+def test_what_is_pinned_can_be_installed_on_the_oldest_python():
+    """Debian 12 has Python 3.11.2: a pin that asks for 3.11.5 leaves its users with a conflict that names no reason."""
+    oldest = PROJECT["requires-python"].removeprefix(">=")
+    asked = {one.metadata["Name"]: one.metadata.get("Requires-Python") or "" for one in metadata.distributions()}
+    lacking = {name: text for name, text in asked.items() if not SpecifierSet(text).contains(f"{oldest}.0")}
+    assert not lacking, "pin older versions in envs/constraints.txt"
 
 
 # `snakemake --report` highlights code with it.
