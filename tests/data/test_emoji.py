@@ -177,7 +177,7 @@ def test_offline_the_message_carries_npms_own_words(tmp_path: Path, monkeypatch:
         emoji.make_sources(dataset(None), tmp_path / "out")
 
 
-@pytest.mark.parametrize("fault", ["escape", "cut", "other"])
+@pytest.mark.parametrize("fault", ["escape", "cut", "other", "link"])
 def test_a_bad_archive_is_refused(packages: Path, tmp_path: Path, fault: str) -> None:
     archive(packages, tmp_path / "archives")
     bad = tmp_path / "archives" / "emojibase-data-17.0.0.tgz"
@@ -187,6 +187,8 @@ def test_a_bad_archive_is_refused(packages: Path, tmp_path: Path, fault: str) ->
         with tarfile.open(bad, "w:gz") as tar:
             member = tarfile.TarInfo("../../../escaped.txt" if fault == "escape" else "package/readme.txt")
             member.size = 2
+            if fault == "link":
+                member.type, member.linkname, member.size = tarfile.SYMTYPE, str(tmp_path), 0
             tar.addfile(member, io.BytesIO(b"hi"))
     with refusal("archives/emojibase-data-17.0.0.tgz"):
         emoji.make_sources(dataset(tmp_path / "archives"), tmp_path / "deep/er/out")

@@ -18,6 +18,7 @@ from rewind.data.tokenizers import ClipTokenizer, MiniclipTokenizer
 from rewind.evaluation.similarity import compute_similarity
 from rewind.io.files import read_csv, write_csv
 from rewind.loading.run_data import RunData
+from rewind.models.backbone import Backbone
 from rewind.search.render import (
     StripReader,
     answer_picture,
@@ -143,6 +144,7 @@ def test_unknown_words_and_cut_queries_are_told(runs, capsys):
 
 def test_words_are_cut_as_the_vocabulary_cuts_them():
     class Mini:
+        token_counts = Backbone.token_counts
         tokenizer, max_words = MiniclipTokenizer(["a snow-white chair", "the black cat"]), 3
 
     assert check_query("Snow-white!", Mini()) == [] and check_query("a chair (white)", Mini())[0].endswith("'white'")
@@ -156,6 +158,7 @@ def test_words_are_cut_as_the_vocabulary_cuts_them():
 
 def test_byte_pairs_know_every_word():
     class Byte:
+        token_counts = Backbone.token_counts
         tokenizer, max_words = ClipTokenizer(), 10
 
     assert check_query("zxqv ½ 日本", Byte()) == []
