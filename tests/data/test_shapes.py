@@ -5,7 +5,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -62,12 +62,14 @@ def centre(frame):
 
 
 @given(scenes(), st.sampled_from(WORDINGS), st.integers(0, 999))
+@example(Scene("triangle", "red", "white", "right", True), WORDINGS[0], 749)  # most of its points lie on edges
 @settings(max_examples=40, deadline=None)
 def test_the_reversed_clip_is_the_scene_filmed_the_other_way_and_so_is_its_caption(scene, wording, key):
     style = random_style(str(key), 32)
     mirrored = Scene(scene.shape, scene.colour, scene.background, scene.event, not scene.onward)
     there, back = render_scene(scene, style).astype(int), render_scene(mirrored, style).astype(int)
-    assert np.abs(there[::-1] - back).max() <= 1  # one grey level: 1 - i/n is rounded
+    # 1 - i/n is rounded: a point that lies on an edge may fall on its other side. Else one grey level, at most.
+    assert (np.abs(there[::-1] - back) > 1).mean() < 0.001
     assert describe_scene(scene, wording, reverse=True) == describe_scene(mirrored, wording)
     assert describe_scene(scene, wording) != describe_scene(scene, wording, reverse=True)
 
