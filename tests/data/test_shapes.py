@@ -68,8 +68,10 @@ def test_the_reversed_clip_is_the_scene_filmed_the_other_way_and_so_is_its_capti
     style = random_style(str(key), 32)
     mirrored = Scene(scene.shape, scene.colour, scene.background, scene.event, not scene.onward)
     there, back = render_scene(scene, style).astype(int), render_scene(mirrored, style).astype(int)
-    # 1 - i/n is rounded: a point that lies on an edge may fall on its other side. Else one grey level, at most.
-    assert (np.abs(there[::-1] - back) > 1).mean() < 0.001
+    # 1 - i/n is rounded: a row of points that lies on an edge may fall on its other side, four of a pixel's sixteen.
+    # All else differs by one grey level at most.
+    differences = np.abs(there[::-1] - back)
+    assert differences.max() <= 255 / 4 and (differences > 1).mean() < 0.001
     assert describe_scene(scene, wording, reverse=True) == describe_scene(mirrored, wording)
     assert describe_scene(scene, wording) != describe_scene(scene, wording, reverse=True)
 

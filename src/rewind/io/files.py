@@ -14,13 +14,14 @@ import json
 import os
 import re
 import stat
+import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -450,6 +451,26 @@ def write_stored_npz(path: str | Path, **arrays: np.ndarray | ArrayParts) -> Non
 
 
 # ---- Output paths of commands: checked before the work starts, not after it ----------------------------------------
+
+
+def open_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> tuple[Path, IO[bytes]] | None:
+    """Where a member of a tar archive goes below ``folder``, and its content; None for no file, or one that leads out.
+
+    ``extractall`` refuses such members from Python 3.11.4 on alone.
+
+    >>> import io
+    >>> data = io.BytesIO()
+    >>> with tarfile.open(fileobj=data, mode="w") as archive:
+    ...     archive.addfile(tarfile.TarInfo("../a.txt"))
+    >>> with tarfile.open(fileobj=io.BytesIO(data.getvalue())) as archive:
+    ...     [open_member(archive, member, Path("out")) for member in archive]
+    [None]
+    """
+    path = folder / member.name
+    if not member.isfile() or not path.resolve().is_relative_to(folder.resolve()):
+        return None
+    stream = archive.extractfile(member)
+    return None if stream is None else (path, stream)
 
 
 def check_output_file(path: Path, option: str, same_kind: Callable[[Path], bool] | None = None) -> None:

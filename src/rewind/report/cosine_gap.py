@@ -23,6 +23,7 @@ from rewind.report.footnotes import (
     seed_sentence,
     study_sentences,
 )
+from rewind.report.results import in_table_order
 from rewind.report.table import MISSING, Cell, Column, RowGroup, Table, number_cell, p_value_cell, slug
 from rewind.statistics.inference import significance_level
 
@@ -84,11 +85,7 @@ def cosine_gap_csv_rows(results: CosineGapResults) -> pd.DataFrame:
     """The table's CSV: the intervals at full precision, with names and mean R@k over seeds."""
     keys = ["method", "split", "scoring"]
     recall = results.runs.groupby(keys, as_index=False)[list(RECALL_CUTOFFS)].mean()
-    order = {method: at for at, method in enumerate(results.ordered())}
-    rows = results.intervals.merge(recall, how="left", on=keys)
-    rows = rows.sort_values("method", key=lambda m: m.map(order), kind="stable", ignore_index=True)
-    rows.insert(0, "label", rows["method"].map(results.labels))
-    return rows
+    return in_table_order(results.intervals.merge(recall, how="left", on=keys), results.ordered(), results.labels)
 
 
 def format_cosine_gap_table(results: CosineGapResults, dataset: str = "") -> Table:

@@ -12,7 +12,7 @@ import pandas as pd
 from rewind.ranking_metrics import ACCURACY_METRIC
 from rewind.report.footnotes import confidence_percent, finish_sentences
 from rewind.report.notes import key_text
-from rewind.report.results import Results, evaluated_directions, leading_direction
+from rewind.report.results import Results, evaluated_directions, in_table_order, leading_direction
 from rewind.report.setting_table import metric_decimals, setting_title
 from rewind.report.table import MISSING, Cell, Column, RowGroup, Table, number_cell, slug
 from rewind.statistics.chance import ALL_TIED
@@ -27,10 +27,7 @@ BLIND_EXPLANATION = (
 
 def blind_csv_rows(results: Results) -> pd.DataFrame:
     """``blind.csv`` in the order of the tables, with the methods' names."""
-    order = {method: at for at, method in enumerate(results.ordered())}
-    rows = results.blind.sort_values("method", key=lambda m: m.map(order), kind="stable", ignore_index=True)
-    rows.insert(0, "label", rows["method"].map(results.labels))
-    return rows
+    return in_table_order(results.blind, results.ordered(), results.labels)
 
 
 def blind_layout(results: Results, dataset: str) -> Table:
@@ -178,10 +175,7 @@ _PERCENT_OF_GEOMETRY = ("missed", "false", "auroc")
 
 def probe_csv_rows(results: Results, probe: str) -> pd.DataFrame:
     """The probe's rows of ``probes.csv`` in the order of the tables, with the methods' names."""
-    order = {method: at for at, method in enumerate(results.ordered())}
-    rows = results.probe(probe).sort_values("method", key=lambda m: m.map(order), kind="stable", ignore_index=True)
-    rows.insert(0, "label", rows["method"].map(results.labels))
-    return rows
+    return in_table_order(results.probe(probe), results.ordered(), results.labels)
 
 
 def probe_layout(results: Results, probe: str, dataset: str) -> Table:

@@ -461,6 +461,24 @@ class Results:
         return [metric for metric in shown if metric != RANK_COLUMN]
 
 
+def with_labels(rows: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
+    """Rows of methods with the methods' names in front.
+
+    >>> with_labels(pd.DataFrame({"method": ["meanP"]}), {"meanP": "Mean pooling"}).iloc[0].tolist()
+    ['Mean pooling', 'meanP']
+    """
+    rows = rows.copy()
+    rows.insert(0, "label", rows["method"].map(labels))
+    return rows
+
+
+def in_table_order(rows: pd.DataFrame, methods: Sequence[str], labels: Mapping[str, str]) -> pd.DataFrame:
+    """Rows of methods in the order of ``methods``, with the methods' names in front."""
+    order = {method: at for at, method in enumerate(methods)}
+    rows = rows.sort_values("method", key=lambda m: m.map(order), kind="stable", ignore_index=True)
+    return with_labels(rows, labels)
+
+
 def short_direction(direction: str, items: str) -> str:
     """``T2V`` for text to videos, ``I2T`` for images to text; ``items`` is ``videos`` or ``images``."""
     initial = items[0].upper()

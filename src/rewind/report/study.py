@@ -7,7 +7,7 @@ records of runs what a reader must know to trust the tables.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -467,12 +467,20 @@ def _cut_note(cut: int, captions: int, max_words: int) -> str:
 
 def _model_cut_notes(study: Study, files: ReportFiles, results: Results) -> list[str]:
     """The same of models by name, whose tokenizers were asked when captions were encoded."""
+    counts = read_captions_cut(study.runs(), files.ranks) if files.ranks else {}
+    owned = [(_cut_note(**cut), results.labels[method]) for (method, _), cut in counts.items()]
+    notes = list(dict.fromkeys(note for note, _ in owned))
+    if len(notes) == 1:  # of the one backbone
+        return notes
+    return _notes_with_owners((f"{note[0].lower()}{note[1:]}", label) for note, label in owned)
+
+
+def _notes_with_owners(owned: Iterable[tuple[str, str]]) -> list[str]:
+    """Each note once, behind the names of all rows that it is about."""
     owners: dict[str, dict[str, None]] = {}
-    for (method, _), cut in (read_captions_cut(study.runs(), files.ranks) if files.ranks else {}).items():
-        owners.setdefault(_cut_note(**cut), {})[results.labels[method]] = None
-    if len(owners) == 1:  # of the one backbone
-        return list(owners)
-    return [f"Of {', '.join(labels)}: {note[0].lower()}{note[1:]}" for note, labels in owners.items()]
+    for note, label in owned:
+        owners.setdefault(note, {})[label] = None
+    return [f"Of {', '.join(labels)}: {note}" for note, labels in owners.items()]
 
 
 def _same_start_notes(records: dict[tuple[str, int], dict[str, Any]], results: Results) -> list[str]:
@@ -502,13 +510,12 @@ def precomputed_notes(study: Study, records: dict[tuple[str, int], dict[str, Any
         if method.precomputed:
             labels_by_origin.setdefault(PRECOMPUTED_ORIGINS[method.model], []).append(method.label or name)
     notes = [f"{origin}: {', '.join(labels)}" for origin, labels in labels_by_origin.items()]
-    owners: dict[str, dict[str, None]] = {}
+    owned = []
     for (name, seed), record in records.items():
         method = study.methods[name]
         seeded = f", seed {seed}" if method.precomputed and len(method.seeds or study.seeds) > 1 else ""
-        for note in record.get("notes", []):
-            owners.setdefault(note, {})[f"{method.label or name}{seeded}"] = None
-    return notes + [f"Of {', '.join(labels)}: {note}" for note, labels in owners.items()]
+        owned += [(note, f"{method.label or name}{seeded}") for note in record.get("notes", [])]
+    return notes + _notes_with_owners(owned)
 
 
 def _tuning_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]]) -> list[str]:

@@ -37,7 +37,9 @@ from rewind.report.results import (
     chance_mark,
     check_results,
     evaluated_directions,
+    in_table_order,
     methods_in_order,
+    with_labels,
 )
 from rewind.report.setting_table import (
     SettingResults,
@@ -291,7 +293,7 @@ def zero_shot_csv_rows(results: Results) -> pd.DataFrame:
     unknown = [method for method in results.zero_shot["method"] if method not in order]
     if unknown:
         raise RewindError(f"statistics/zero_shot.csv: method {unknown[0]!r} is not in the study; make the file anew.")
-    return _with_labels(_sorted_by_method(results.zero_shot, results.ordered()), results)
+    return in_table_order(results.zero_shot, results.ordered(), results.labels)
 
 
 def zero_shot_layout(inputs: TableInputs, setting: str = "") -> Table:
@@ -369,7 +371,7 @@ CONTROL_TITLES = {
 
 def order_csv_rows(results: Results) -> pd.DataFrame:
     """``order.csv`` in the order of the tables, with the methods' names."""
-    return _with_labels(_sorted_by_method(results.frame_order, results.ordered()), results)
+    return in_table_order(results.frame_order, results.ordered(), results.labels)
 
 
 def order_layout(inputs: TableInputs, setting: str = "") -> Table:
@@ -471,7 +473,7 @@ NORMALISATION_TITLES = {"dual_softmax": "dual softmax", "qb_norm": "QB-Norm"}
 
 def transductive_csv_rows(results: Results) -> pd.DataFrame:
     """``transductive.csv`` in the order of the tables, with the methods' names."""
-    return _with_labels(_sorted_by_method(results.transductive, results.ordered()), results)
+    return in_table_order(results.transductive, results.ordered(), results.labels)
 
 
 def transductive_layout(inputs: TableInputs, setting: str = "") -> Table:
@@ -515,7 +517,7 @@ def gap_csv_rows(results: Results) -> pd.DataFrame:
     """``gaps.csv`` in the order of the tables, with the methods' names; empty without gaps."""
     if results.gaps.empty:
         return pd.DataFrame()
-    return _with_labels(_sorted_by_method(results.gaps, results.ordered()), results)
+    return in_table_order(results.gaps, results.ordered(), results.labels)
 
 
 def gap_metrics(results: Results) -> list[str]:
@@ -604,7 +606,7 @@ def group_csv_rows(results: Results, setting: str) -> pd.DataFrame:
         kind="stable",
         ignore_index=True,
     )
-    return _with_labels(rows, results)
+    return with_labels(rows, results.labels)
 
 
 def _direction_or_name(name: str) -> tuple[int, str]:
@@ -830,7 +832,7 @@ def seed_csv_rows(results: Results, setting: str) -> pd.DataFrame:
     rows = results.metrics[results.metrics["setting"] == setting]
     order = {method: at for at, method in enumerate(methods_in_order(results, setting))}
     rows = rows.assign(order=rows["method"].map(order)).sort_values(["order", "seed"], kind="stable")
-    return _with_labels(rows.drop(columns="order").reset_index(drop=True), results)
+    return with_labels(rows.drop(columns="order").reset_index(drop=True), results.labels)
 
 
 def seed_columns(results: Results, setting: str) -> dict[str, str]:
@@ -890,17 +892,6 @@ def seed_notes(inputs: TableInputs, setting: str) -> list[str]:
 
 
 # ---- What several kinds share --------------------------------------------------------------------------------------
-
-
-def _with_labels(rows: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """The rows with the methods' names in front."""
-    rows.insert(0, "label", rows["method"].map(results.labels))
-    return rows
-
-
-def _sorted_by_method(rows: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
-    order = {method: at for at, method in enumerate(methods)}
-    return rows.sort_values("method", key=lambda m: m.map(order), kind="stable", ignore_index=True)
 
 
 def _directions_of(rows: pd.DataFrame) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from rewind.config.study import trial_words
 from rewind.io.files import read_csv
 from rewind.report.footnotes import finish_sentences
-from rewind.report.results import Results
+from rewind.report.results import Results, with_labels
 from rewind.report.table import Cell, Column, RowGroup, Table, count_cell, number_cell, slug
 
 TRIAL_COLUMNS = ["method", "seed", "place", "keys", "metric", "score", "epoch"]
@@ -36,18 +37,16 @@ def read_trials(files: Sequence[str]) -> pd.DataFrame:
         score = next(column for column in table.columns if column.startswith(SCORE_COLUMN))
         keys = [column for column in table.columns if column not in ("trial", "epoch", score)]
         method, seed = Path(file).parts[-3], int(Path(file).parts[-2].removeprefix("seed"))
+        metric = score.removeprefix(SCORE_COLUMN)
         for place, row in enumerate(table.to_dict("records"), start=1):
             words = trial_words({key: json.loads(row[key]) for key in keys})
-            metric = score.removeprefix(SCORE_COLUMN)
             rows.append((method, seed, place, words, metric, float(row[score]), int(row["epoch"])))
     return pd.DataFrame(rows, columns=TRIAL_COLUMNS)
 
 
 def trial_csv_rows(results: Results) -> pd.DataFrame:
     """The rows of :func:`read_trials` with the methods' names in front."""
-    rows = results.trials.copy()
-    rows.insert(0, "label", rows["method"].map(results.labels))
-    return rows
+    return with_labels(results.trials, results.labels)
 
 
 def trial_layout(results: Results, dataset: str) -> Table:
@@ -56,17 +55,16 @@ def trial_layout(results: Results, dataset: str) -> Table:
     several = rows.groupby("method")["seed"].nunique().max() > 1
     groups = []
     for (label, seed), trials in rows.groupby(["label", "seed"], sort=False):
-        lines = tuple(_trial_row(row) for row in trials.to_dict("records"))
+        lines = tuple(map(_trial_row, trials.itertuples()))
         groups.append(RowGroup(f"{label}, seed {seed}" if several else str(label), lines))
     columns = (Column("Keys", number=False), Column("Validation"), Column("Epoch"))
     title = f"{dataset}: trials by which each method’s keys were chosen"
     return Table("Trials", title, slug(dataset, "trials"), columns, tuple(groups))
 
 
-def _trial_row(row: dict[str, object]) -> tuple[Cell, ...]:
-    decimals = LOSS_DECIMALS if row["metric"] == "loss" else 1
-    score = number_cell(float(str(row["score"])), decimals, bold=row["place"] == 1)
-    return Cell(str(row["keys"])), score, count_cell(int(str(row["epoch"])))
+def _trial_row(row: Any) -> tuple[Cell, ...]:
+    score = number_cell(row.score, LOSS_DECIMALS if row.metric == "loss" else 1, bold=row.place == 1)
+    return Cell(row.keys), score, count_cell(row.epoch)
 
 
 def trial_notes(results: Results) -> list[str]:

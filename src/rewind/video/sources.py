@@ -25,7 +25,7 @@ from rewind.data.formats.embeddings import raw_embedding_files
 from rewind.data.formats.photos import IMAGE_SUFFIXES
 from rewind.errors import RewindError, first_lines
 from rewind.hashing import sha256_of, stable_hash
-from rewind.io.files import atomic_write, reading_user_file
+from rewind.io.files import atomic_write, open_member, reading_user_file
 from rewind.video.shards import write_tar
 
 # ---- File systems that take two names for one ----------------------------------------------------------------------
@@ -417,11 +417,10 @@ def unpack_sources(packed: Path, folder: Path) -> None:
     """
     with reading_user_file(packed, "tar archive", "make it again"), tarfile.open(packed) as archive:
         for member in archive:
-            path = folder / member.name
-            stream = archive.extractfile(member)
-            if stream is None or not path.resolve().is_relative_to(folder.resolve()):
+            opened = open_member(archive, member, folder)
+            if opened is None:
                 raise RewindError(f"{packed}: {member.name!r} is not a file of this data set; make it again.")
-            content = stream.read()
+            path, content = opened[0], opened[1].read()
             if path.is_file() and path.stat().st_size == member.size and path.read_bytes() == content:
                 continue
             with atomic_write(path) as temporary:

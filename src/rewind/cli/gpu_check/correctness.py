@@ -41,7 +41,8 @@ from rewind.loading.hard_negatives import negatives_of_twins
 from rewind.loading.run_data import TrainingData
 from rewind.losses.base import make_loss, make_objective
 from rewind.models.checkpoint import save_model
-from rewind.models.clip4clip import Clip4Clip, build
+from rewind.models.clip4clip import Clip4Clip
+from rewind.models.registry import build_model
 from rewind.models.retriever import Features
 from rewind.packaged import workflow_home
 from rewind.registry import HEADS
@@ -113,11 +114,11 @@ def tiny_model(head: str, adapters: bool = False) -> Clip4Clip:
     try:
         keys = Training(lora=Lora(rank=2) if adapters else None)
         method = Method(head=head, head_layers=2, head_start="random", training=keys)
-        model = build(method, towers, Text(tokenizer="words", max_words=12), CAPTIONS)
-        model.backbone.tune(method.training)
-        return model
+        model = build_model(method, towers, Text(tokenizer="words", max_words=12), CAPTIONS)
     except RewindError as error:
         raise CannotRun(str(error)) from error
+    assert isinstance(model, Clip4Clip)
+    return model
 
 
 def tiny_data(model: Clip4Clip, opposed: bool = False) -> TrainingData:

@@ -30,7 +30,7 @@ from rewind.data.dummy import PublishedSizes, SplitSizes, draw_animation, make_d
 from rewind.data.formats.photos import open_image
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
-from rewind.io.files import read_csv, reading_user_file, write_csv, write_json
+from rewind.io.files import open_member, read_csv, reading_user_file, write_csv, write_json
 from rewind.io.strict import read_user_json
 from rewind.progress import track
 from rewind.registry import DUMMY_DATA, FORMATS
@@ -121,15 +121,12 @@ def _unpack_npm_package(archive: Path, spec: str, inside: str, store: Path) -> P
     shutil.rmtree(part, ignore_errors=True)
     with reading_user_file(archive, "npm package", "download it again"):
         try:
-            # File by file: extractall refuses members that lead out of the folder from Python 3.11.4 on alone.
             with tarfile.open(archive) as tar:
-                for member in tar:
-                    path = part / member.name
-                    stream = tar.extractfile(member) if member.isfile() else None  # no link, no device
-                    if member.isdir():
-                        continue
-                    if stream is None or not path.resolve().is_relative_to(part.resolve()):
+                for member in (member for member in tar if not member.isdir()):
+                    opened = open_member(tar, member, part)
+                    if opened is None:
                         raise tarfile.TarError(f"{member.name!r} is not a file of the package")
+                    path, stream = opened
                     path.parent.mkdir(parents=True, exist_ok=True)
                     with path.open("wb") as file:
                         shutil.copyfileobj(stream, file)
