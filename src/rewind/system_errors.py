@@ -48,7 +48,7 @@ _FAULTS_BY_TEXT = {
         "the GPU's memory is used up",
         "lower training.micro_batch or evaluation.batch_size",
     ),
-    r"can't allocate memory|bad_alloc|unable to mmap|[Oo]ut of memory": _FAULTS[errno.ENOMEM],
+    r"can't allocate memory|bad_alloc|unable to mmap|[Oo]ut of memory|failed to map segment": _FAULTS[errno.ENOMEM],
     r"torch_\d.*No space left": ("/dev/shm is full", f"enlarge it, or set frames.workers: 0, and {_AGAIN}"),
     r"can't start new thread": _FAULTS[errno.EAGAIN],
     # PyTorch does not say whether the disk, a quota or `ulimit -f` is at its end.
@@ -118,7 +118,7 @@ def _fault_of(error: BaseException) -> tuple[str, str] | None:
         return _FAULTS[errno.ENOMEM]
     if isinstance(error, OSError) and error.errno:
         return _FAULTS.get(error.errno)
-    if isinstance(error, RuntimeError) or type(error).__name__ in _LIBRARY_ERRORS:
+    if isinstance(error, RuntimeError | ImportError) or type(error).__name__ in _LIBRARY_ERRORS:
         texts = _FAULTS_BY_TEXT.items()
         return next((fault for pattern, fault in texts if re.search(pattern, str(error), re.S)), None)
     return None

@@ -52,7 +52,9 @@ onstart:
     try:
         run_checks(
             "start",
-            Preflight(STUDIES, lost=LOST, planned=planned, local=workflow.local_exec, slurm=settings),
+            Preflight(
+                STUDIES, DATASETS, lost=LOST, planned=planned, local=workflow.local_exec, slurm=settings
+            ),
         )
     except RewindError as error:
         raise WorkflowError(str(error)) from None

@@ -26,6 +26,7 @@ from rewind.packaged import (
     workflow_home,
 )
 from rewind.platform import usable_cores
+from rewind.system_errors import is_system_error, user_message
 
 MIN_PYTHON = (3, 11)
 MIN_FREE_DISK_GB = 10
@@ -139,6 +140,8 @@ def _check_import(name: str) -> Finding | None:
         # rewind.optional_packages imports some packages with work-arounds for what breaks in them.
         getattr(optional_packages, name, partial(importlib.import_module, name))()
     except Exception as error:  # a broken binary fails in its own way
+        if is_system_error(error):
+            return Finding(name, "does not load", False, str(user_message(error)).rstrip("."))
         reason = (str(error).splitlines() or [""])[0]
         return Finding(
             name, f"does not load: {type(error).__name__}: {reason}", False, f"reinstall it: {install_command()}"
@@ -170,12 +173,13 @@ def _ffmpeg() -> Finding:
 
     try:
         path = ffmpeg.executable()
-        encoders = ffmpeg.run_command([path, "-hide_banner", "-encoders"]).output
         found = f"{ffmpeg.ffmpeg_version()} ({path})"
     except RewindError:
         return Finding("ffmpeg", "not found", False, _FFMPEG_HINT)
-    if " libx264 " not in encoders:
-        return Finding("ffmpeg", f"{found}, without libx264", False, _FFMPEG_HINT)
+    try:
+        ffmpeg.require_encoder()
+    except RewindError:
+        return Finding("ffmpeg", f"{found}, without {ffmpeg.ENCODER}", False, ffmpeg.ENCODER_REMEDY)
     return Finding("ffmpeg", found)
 
 

@@ -59,6 +59,7 @@ from rewind.statistics.rank_files import (
     read_ranks,
     read_reranked,
 )
+from rewind.video.damage import DAMAGE_NOTE, GAP_NOTE
 
 # ---- Inputs that tables and figures share --------------------------------------------------------------------------
 
@@ -421,7 +422,13 @@ def _coverage_note(report: pd.DataFrame, items: str) -> str:
     reasons = Counter(
         "not found" if row.status == "missing" else str(row.reason).split(":")[0] for row in unusable.itertuples()
     )
-    return describe_coverage(len(report), reasons, items)
+    usable = report["reason"][report["status"] == "ok"].fillna("").astype(str)
+    notes = {
+        "perhaps damaged": usable.str.contains(DAMAGE_NOTE, regex=False).sum(),
+        "with a gap in time": usable.str.contains(GAP_NOTE, regex=False).sum(),
+    }
+    noted = "".join(f"; {count:,} {what}" for what, count in notes.items() if count)
+    return describe_coverage(len(report), reasons, items) + noted
 
 
 def _data_notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:

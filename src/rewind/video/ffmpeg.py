@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rewind.errors import RewindError
 from rewind.platform import ffmpeg_path as executable
@@ -24,15 +24,33 @@ TIMEOUT_EXIT_CODE = 124  # as of `timeout`
 _CRASH_SIGNALS = tuple(
     int(number) for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGILL)
 )
-# Faults of the machine and not of the file, in the words of ffmpeg and of the C library.
-_SYSTEM_ERROR_TEXTS = (
-    *("No space left on device", "Disk quota exceeded", "Read-only file system", "Cannot allocate memory"),
-    *("Too many open files", "Stale file handle", "Transport endpoint is not connected", "Permission denied"),
-    *("Unknown encoder", "Resource temporarily unavailable"),
-)
+# "[in#0/avi @ 0x55…] [h264 @ 0x55…] [error] message": who speaks, the level, and what is said.
+_LOG_LINE = re.compile(r"((?:\[[^\]]* @ 0x[0-9a-f]+\] )*)\[(\w+)\] (.*)", re.DOTALL)
+_ERROR_LEVELS = ("error", "fatal", "panic")
 
-# "[h264 @ 0x55…] [error] message" → "message".
-_LOG_PREFIX = re.compile(r"^(\[[^\]]* @ 0x[0-9a-f]+\] )*\[(error|fatal|panic)\] ")
+
+class LogLine(NamedTuple):
+    """A message of ffmpeg's: who speaks (empty: ffmpeg itself), its level, and what is said."""
+
+    speaker: str
+    level: str
+    text: str
+
+    @property
+    def is_error(self) -> bool:
+        return self.level in _ERROR_LEVELS
+
+
+def read_log_line(line: str) -> LogLine | None:
+    """The parts of a line of the log; None for one that goes on with another, such as a long title.
+
+    >>> read_log_line("[vist#0:0/h264 @ 0x5] [dec:h264 @ 0x5] [error] no frame!")
+    LogLine(speaker='vist#0:0/h264 dec:h264', level='error', text='no frame!')
+    """
+    match = _LOG_LINE.fullmatch(line)
+    if match is None:
+        return None
+    return LogLine(" ".join(re.findall(r"\[([^\]]*) @ ", match[1])), match[2], match[3].strip())
 
 
 @dataclass(frozen=True)
@@ -40,8 +58,8 @@ class FfmpegResult:
     """What a finished ffmpeg left: exit code (negative: a signal), stdout, and its messages line by line.
 
     >>> result = FfmpegResult(1, "", ("[info] Input #0", "[h264 @ 0x5] [error] no frame!"))
-    >>> result.fault(), result.machine_fault()
-    ('no frame!', '')
+    >>> result.fault(), result.was_stopped
+    ('no frame!', False)
     """
 
     code: int
@@ -52,24 +70,27 @@ class FfmpegResult:
         """The last ``lines`` messages."""
         return "\n".join(self.messages[-lines:])
 
-    def machine_fault(self) -> str:
-        """What went wrong with the machine, in plain words; empty if the file is at fault, or nothing is.
+    @property
+    def was_stopped(self) -> bool:
+        """Whether a signal from outside ended it."""
+        return self.code < 0 and not self.crashed
 
-        A crash of the decoder (a segmentation fault and the like) is put down to the file, so it does not count.
-        """
-        if self.code < 0 and -self.code not in _CRASH_SIGNALS:
-            return self.fault()
-        texts = (text for line in self.messages for text in _SYSTEM_ERROR_TEXTS if text in line)
-        return next(texts, "") if self.code else ""
+    @property
+    def crashed(self) -> bool:
+        """Whether it ended by a signal of its own, a segmentation fault or the like."""
+        return -self.code in _CRASH_SIGNALS
+
+    def errors(self) -> list[str]:
+        """What is said as an error; names and titles of files, which may say anything, never are."""
+        return [line.text for line in map(read_log_line, self.messages) if line and line.is_error]
 
     def fault(self) -> str:
         """The first error message without its prefix: later ones are mostly its consequences."""
         if self.code < 0:
             hint = " (out of memory?)" if self.code == -9 else ""  # SIGKILL, as Linux sends when memory runs out
             return f"ffmpeg was ended by signal {-self.code}{hint}"
-        for line in self.messages:
-            if _LOG_PREFIX.match(line):
-                return _LOG_PREFIX.sub("", line).strip()
+        if errors := self.errors():
+            return errors[0]
         return self.messages[-1].strip() if self.messages else f"ffmpeg ended with code {self.code}"
 
 
@@ -78,6 +99,25 @@ def ffmpeg_version() -> str:
     """First line of ``ffmpeg -version``, for example ``ffmpeg version 7.0.2-static``."""
     lines = run_command([executable(), "-version"]).output.splitlines() or ["ffmpeg of unknown version"]
     return lines[0].split(" Copyright")[0]
+
+
+ENCODER = "libx264"
+ENCODER_REMEDY = (
+    f"put another ffmpeg (5.1 or newer, with {ENCODER}) before it on PATH, such as the one of `pip install "
+    "imageio-ffmpeg`, whose place `python -c 'import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_exe())'` prints; "
+    "where PATH has none, that one is used"
+)
+
+
+@functools.cache
+def require_encoder() -> None:
+    """Refuse an ffmpeg that cannot write clips.
+
+    Raises:
+        RewindError: with what to do.
+    """
+    if f" {ENCODER} " not in run_command([executable(), "-hide_banner", "-encoders"]).output:
+        raise RewindError(f"{executable()}: this ffmpeg has no {ENCODER}, which codes clips; {ENCODER_REMEDY}.")
 
 
 def run_ffmpeg(stream: Any, limit: float | None = None) -> FfmpegResult:

@@ -22,7 +22,7 @@ from rewind.config.dataset import Image, Video
 from rewind.data.annotations import twin_of
 from rewind.errors import RewindError
 from rewind.hashing import sha256_hex, sha256_of, stable_hash
-from rewind.io.files import check_id, write_json
+from rewind.io.files import check_id, reraise_system_error, write_json
 from rewind.progress import Progress
 from rewind.video import ffmpeg, images
 from rewind.video.images import FORMAT_SUFFIXES, normalise_image
@@ -183,6 +183,8 @@ def make_clips(
     """
     if tasks:
         _remove_temporary_files(tasks[0].out, {task.item_id for task in tasks})
+    if tasks and isinstance(settings, Video):
+        ffmpeg.require_encoder()
     program = images.pillow_version() if isinstance(settings, Image) else ffmpeg.ffmpeg_version()
     settings_hash = stable_hash(settings.fingerprint(exclude=_SPEED_KEYS), program, code)
     labels = ("images", "images") if isinstance(settings, Image) else ("videos", "clips")
@@ -243,6 +245,7 @@ def _prepare(task: ClipTask, settings: MediaSettings, settings_hash: str, find_p
             return done
         sources = tuple(sha256_of(path) for path in (task.source, task.reversed_source) if path)
     except OSError as error:
+        reraise_system_error(error, task.source)
         _discard(task)
         return ClipResult(ClipReport(item_id=task.item_id, status="missing", reason=error.strerror or str(error)))
     content = stable_hash(settings_hash, sources, task.twin)

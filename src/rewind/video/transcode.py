@@ -11,6 +11,7 @@ refused rather than patched: which picture a decoder invents for a damaged one d
 from __future__ import annotations
 
 import re
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,16 @@ import ffmpeg
 from rewind.config.dataset import Video
 from rewind.errors import RewindError
 from rewind.io.files import atomic_write
-from rewind.video.ffmpeg import FfmpegResult, run_ffmpeg
+from rewind.video.damage import SourceLog, find_damage, read_source_log
+from rewind.video.ffmpeg import (
+    ENCODER,
+    GLOBAL_OPTIONS,
+    TIMEOUT_EXIT_CODE,
+    FfmpegResult,
+    executable,
+    run_command,
+    run_ffmpeg,
+)
 from rewind.video.frames import open_file_frames
 
 # ---- Read what ffmpeg's log says about a source --------------------------------------------------------------------
@@ -36,7 +46,7 @@ class SourceHeader:
     fps: float = 0.0
 
 
-_DURATION = re.compile(r"Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)")
+_DURATION = re.compile(r"(?:\[info\])?\s*Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)")
 _SIZE = re.compile(r", (\d+)x(\d+)[ ,\[]")
 _FPS = re.compile(r"([\d.]+)(k?) fps")
 _ROTATION = re.compile(r"rotation of (-?[\d.]+) degrees")
@@ -53,7 +63,7 @@ def read_header(messages: tuple[str, ...]) -> SourceHeader:
     for line in messages:
         if "Stream mapping:" in line or "Output #0" in line:  # from here on the log is about the output
             break
-        if match := _DURATION.search(line):
+        if match := _DURATION.match(line):
             hours, minutes, seconds = match.groups()
             header = replace(header, seconds=int(hours) * 3600 + int(minutes) * 60 + float(seconds))
         if "Stream #" in line:
@@ -188,9 +198,6 @@ class ClipReport:
 ALLOWED_DEMUXERS = (
     "mov,matroska,avi,flv,gif,asf,mpegts,mpeg,mpegvideo,m4v,h264,hevc,mjpeg,mxf,ogg,ivf,nut,dv,rm,wtv,apng,webp_anim"
 )
-# Messages of containers that know how much there should be, after which ffmpeg may end with code 0. A transport stream
-# or Ogg file has no such knowledge: what is left of one is a shorter clip.
-_TRUNCATION_TEXTS = ("File ended prematurely", "LZW decode failed")
 TIMEOUT_PER_SECOND, MIN_TIMEOUT = 5.0, 120.0  # ffmpeg may take so long for each of `max_seconds`, and so long beside
 
 
@@ -277,10 +284,10 @@ def _encode_mapped(
 def _encode(source: Path, targets: list[Path], settings: Video, item_id: str) -> ClipReport:
     """Encode ``source`` forward to the first of ``targets`` and, if there is a second, reversed to that one."""
     # At first as if it were opaque, which nearly all sources are: they are decoded once.
-    header, frames, alpha = _run_transcoding(source, targets, settings)
-    reason = _transparency_note(source, alpha, settings) if alpha else ""
-    if reason == TRANSPARENCY_NOTE:
-        header, frames, _ = _run_transcoding(source, targets, settings, alpha)
+    header, frames, alpha, damage = _run_transcoding(source, targets, settings)
+    transparency = _transparency_note(source, targets, alpha, settings) if alpha else ""
+    if transparency == TRANSPARENCY_NOTE:
+        header, frames, _, damage = _run_transcoding(source, targets, settings, alpha)
     sizes = {_written_size(target, frames) for target in targets}
     if len(sizes) != 1:
         raise UnusableSource("the clip and its twin differ in size")
@@ -288,7 +295,7 @@ def _encode(source: Path, targets: list[Path], settings: Video, item_id: str) ->
     return ClipReport(
         item_id=item_id,
         status="ok",
-        reason=reason,
+        reason="; ".join(filter(None, (transparency, damage))),
         seconds=_seconds(header, frames, settings.fps),
         source_width=header.width,
         source_height=header.height,
@@ -302,41 +309,101 @@ def _encode(source: Path, targets: list[Path], settings: Video, item_id: str) ->
 
 def _run_transcoding(
     source: Path, targets: list[Path], settings: Video, alpha: AlphaChannel | None = None
-) -> tuple[SourceHeader, int, AlphaChannel | None]:
+) -> tuple[SourceHeader, int, AlphaChannel | None, str]:
     """Write ``targets``, on white if ``alpha`` is given.
 
     Returns:
-        The source's header, the number of frames written, and the source's alpha channel, if it has one.
+        The source's header, the number of frames written, the source's alpha channel, if it has one, and what is noted
+        about damage.
 
     Raises:
         UnusableSource: with the reason.
     """
-    limit = _time_limit(settings)
-    outcome = run_ffmpeg(_graph(source, targets, settings, "round", alpha), limit)
+    outcome = _run_until_believed(_graph(source, targets, settings, "round", alpha), source, targets, settings)
     if outcome.code == 0 and not _frames_written(outcome):
         # Shorter than half a frame's time: the fps filter rounds it away. Keep its one frame instead.
-        outcome = run_ffmpeg(_graph(source, targets, settings, "pass", alpha), limit)
-    if fault := outcome.machine_fault():
-        raise system_fault(source, fault)
+        outcome = _run_until_believed(_graph(source, targets, settings, "pass", alpha), source, targets, settings)
     header, frames = read_header(outcome.messages), _frames_written(outcome)
-    _check_result(outcome, header, frames, settings)
-    return header, frames, alpha_channel(outcome.messages)
+    log = read_source_log(outcome.messages)
+    _check_result(outcome, log, header, frames, settings)
+    damage = find_damage(source, log, header.seconds, frames / settings.fps)
+    if damage.fault:
+        raise UnusableSource(damage.fault)
+    return header, frames, alpha_channel(outcome.messages), damage.note
 
 
-def _transparency_note(source: Path, alpha: AlphaChannel, settings: Video) -> str:
+def _transparency_note(source: Path, targets: list[Path], alpha: AlphaChannel, settings: Video) -> str:
     """What the report says about a source with an alpha channel: nothing if no pixel is transparent."""
-    outcome = run_ffmpeg(min_alpha_graph(_input_stream(source, settings, alpha)), _time_limit(settings))
-    if fault := outcome.machine_fault():
-        raise system_fault(source, fault)
-    if any("Unknown decoder" in line for line in outcome.messages):
+    graph = min_alpha_graph(_input_stream(source, settings, alpha))
+    outcome = _run_until_believed(graph, source, targets, settings)
+    if any("Unknown decoder" in text for text in outcome.errors()):
         return alpha.missing_decoder_note()
     if outcome.code != 0:
         raise UnusableSource(f"its transparency cannot be decoded: {outcome.fault()}")
     return TRANSPARENCY_NOTE if is_transparent(outcome.output) else ""
 
 
+# ---- Whether the file or the machine is at fault -------------------------------------------------------------------
+# What ffmpeg says does not tell: of a damaged size in a file it says "Cannot allocate memory", of a lack of memory that
+# a file is invalid. So a failure counts against a file only if this machine, there and then, makes a clip of that size,
+# and fails with the file again.
+
+_MAX_CONTROL_SIZE = (3840, 2160)  # what a damaged header may say a picture measures is no measure
+_CONTROL_SIZE, _CONTROL_BYTES = (640, 360), 1 << 20
+
+
+def _run_until_believed(graph: Any, source: Path, targets: list[Path], settings: Video) -> FfmpegResult:
+    """Run ffmpeg; a result that failed is the file's own.
+
+    Raises:
+        RewindError, OSError: for a fault of the machine.
+    """
+    limit = _time_limit(settings)
+    outcome = run_ffmpeg(graph, limit)
+    if outcome.code not in (0, TIMEOUT_EXIT_CODE) and not outcome.was_stopped:
+        _check_machine(source, targets, settings, read_header(outcome.messages))
+        outcome = run_ffmpeg(graph, limit)
+    if outcome.was_stopped:
+        raise system_fault(source, outcome.fault())
+    return outcome
+
+
+def _check_machine(source: Path, targets: list[Path], settings: Video, header: SourceHeader) -> None:
+    """Read the source, draw another one of its size and length where its clip was to be made, and make that one's clip.
+
+    Raises:
+        RewindError, OSError: if that cannot be done.
+    """
+    _check_file(source)
+    with source.open("rb") as file:
+        while file.read(1 << 20):
+            pass
+    size = (header.width, header.height) if header.width and header.height else _CONTROL_SIZE
+    if size[0] * size[1] > _MAX_CONTROL_SIZE[0] * _MAX_CONTROL_SIZE[1]:
+        size = _MAX_CONTROL_SIZE
+    width, height = (side + side % 2 for side in size)
+    seconds = min(max(header.seconds, 1 / settings.fps), settings.max_seconds)
+    picture = f"color=gray:s={width}x{height}:r={settings.fps}:d={seconds:.6f}"
+    with tempfile.TemporaryDirectory(prefix=".control-", dir=targets[0].parent) as folder:
+        # So small a clip would still find a place on a disk that is full.
+        (Path(folder) / "space").write_bytes(bytes(_CONTROL_BYTES))
+        drawn, clips = Path(folder) / "drawn.mp4", [Path(folder) / f"{number}.mp4" for number in range(len(targets))]
+        coding = ["-c:v", ENCODER, "-preset", "ultrafast", "-threads", "1"]
+        command = [executable(), *GLOBAL_OPTIONS, "-f", "lavfi", "-i", picture, *coding, f"file:{drawn}"]
+        outcome = run_command(command, _time_limit(settings))
+        if outcome.code == 0:
+            outcome = run_ffmpeg(_graph(drawn, clips, settings, "round", None), _time_limit(settings))
+            if outcome.crashed:  # an ffmpeg that can draw clips does not crash for want of something
+                return
+    if outcome.code:
+        raise system_fault(source, f"ffmpeg cannot make a clip of a drawn one either ({outcome.fault()})")
+
+
 def _time_limit(settings: Video) -> float:
     return MIN_TIMEOUT + TIMEOUT_PER_SECOND * settings.max_seconds
+
+
+# ---- What ffmpeg is asked to do ------------------------------------------------------------------------------------
 
 
 def _input_stream(source: Path, settings: Video, alpha: AlphaChannel | None) -> Any:
@@ -371,13 +438,15 @@ def _graph(source: Path, targets: list[Path], settings: Video, at_end: str, alph
     clip = clip.filter("setparams", colorspace="smpte170m", range="tv")
     # setsar: scaling rounds the sides, which would leave pixels a little off square.
     clip = clip.filter("setsar", "1").filter("format", "yuv420p")
-    # -progress: ffmpeg prints the number of frames written to stdout, which _frames_written reads.
+    # -progress: ffmpeg prints the number of frames written to stdout, which _frames_written reads. -debug_ts: it prints
+    # the times of packets and frames, which read_source_log reads.
+    reports = ("-progress", "pipe:1", "-debug_ts")
     if len(targets) == 1:
-        return _output(clip, targets[0], settings).global_args("-progress", "pipe:1")
+        return _output(clip, targets[0], settings).global_args(*reports)
     copies = clip.filter_multi_output("split")
     forward = _output(copies[0], targets[0], settings)
     backward = _output(copies[1].filter("reverse"), targets[1], settings)
-    return ffmpeg.merge_outputs(forward, backward).global_args("-progress", "pipe:1")
+    return ffmpeg.merge_outputs(forward, backward).global_args(*reports)
 
 
 def _scaling(short_side: int) -> dict[str, str]:
@@ -396,7 +465,7 @@ def _scaling(short_side: int) -> dict[str, str]:
 
 def _output(clip: Any, target: Path, settings: Video) -> Any:
     options = {
-        "c:v": "libx264",
+        "c:v": ENCODER,
         "preset": "veryfast",
         # One constant quantiser, no adaptive quantisation, every frame a key frame: what a frame is coded to follows
         # from its pixels alone, so the twin's frames decode to the original's, bit for bit, in opposite order.
@@ -416,18 +485,18 @@ def _output(clip: Any, target: Path, settings: Video) -> Any:
     return ffmpeg.output(clip, f"file:{target}", **options)
 
 
-def _check_result(outcome: FfmpegResult, header: SourceHeader, frames: int, settings: Video) -> None:
+def _check_result(outcome: FfmpegResult, log: SourceLog, header: SourceHeader, frames: int, settings: Video) -> None:
     """Refuse what cannot become a clip. The order matters: the first reason that fits is the one that helps."""
-    if any("matches no streams" in line for line in outcome.messages):
+    errors = outcome.errors()
+    if any("matches no streams" in text for text in errors):
         raise UnusableSource("no video stream")
-    if any("Format not on whitelist" in line for line in outcome.messages):
+    if any("Format not on whitelist" in text for text in errors):
         raise UnusableSource("by its content no video file; lists of other files (playlists, manifests) are not opened")
-    if "Cannot determine format of input" in outcome.fault():  # it never saw a frame
+    if outcome.code and any("Cannot determine format of input" in text for text in errors):  # it never saw a frame
         raise UnusableSource("no frames")
     if outcome.code != 0:
-        raise UnusableSource(f"cannot be decoded: {outcome.fault()}")
-    if any(text in line for line in outcome.messages for text in _TRUNCATION_TEXTS):
-        raise UnusableSource("cut off: the file ends before its own header says")
+        ended = outcome.crashed or outcome.code == TIMEOUT_EXIT_CODE
+        raise UnusableSource(f"cannot be decoded: {(not ended and log.failure()) or outcome.fault()}")
     if _seconds(header, frames, settings.fps) > settings.max_seconds:
         seconds = max(header.seconds, frames / settings.fps)
         raise UnusableSource(f"{seconds:.1f} s long, the limit is {settings.max_seconds:g} s (video.max_seconds)")
@@ -451,8 +520,8 @@ def _written_size(target: Path, frames: int) -> tuple[int, int]:
     """Width and height of a finished file, after counting its frames with the decoder that will read it."""
     try:
         reader = open_file_frames(target)
-    except RewindError as error:
-        raise UnusableSource("the written file cannot be read back") from error
+    except RewindError as error:  # ffmpeg wrote it with exit code 0: whatever the source was, it is a clip
+        raise system_fault(target, "what ffmpeg wrote cannot be read back") from error
     if len(reader) != frames:
         raise UnusableSource(f"the written file has {len(reader)} frames, {frames} were sent")
     height, width = reader.read([0]).shape[1:3]

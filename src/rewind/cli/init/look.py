@@ -13,6 +13,7 @@ from rewind.data.formats.photos import IMAGE_SUFFIXES, open_image
 from rewind.data.splits import duplicate_files
 from rewind.errors import RewindError, first_lines, printable_name
 from rewind.progress import track
+from rewind.video.ffmpeg import require_encoder
 from rewind.video.images import upright_rgb
 from rewind.video.sources import VIDEO_SUFFIXES, SourceFinder
 from rewind.video.transcode import UnusableSource, transcode_clip
@@ -32,6 +33,7 @@ class MediaReport:
         files: id → file, of the items that have one.
         missing: ids of items without a file.
         broken: id → why its file cannot be used.
+        noted: id → what is unusual about a clip that can be used.
         seconds: lengths of the clips that were decoded.
         decoded: number of files that were decoded.
         same: groups of ids that have the same file, or files of the same content.
@@ -42,6 +44,7 @@ class MediaReport:
     files: dict[str, Path] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
+    noted: dict[str, str] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     decoded: int = 0
     same: list[list[str]] = field(default_factory=list)
@@ -138,6 +141,8 @@ def _decode_sample(media: MediaReport, max_decoded: int, cores: int) -> None:
     if len(sample) > max_decoded:
         sample = [sample[int(n * len(sample) / max_decoded)] for n in range(max_decoded)]
     media.decoded = len(sample)
+    if media.items == "videos":
+        require_encoder()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(cores) as pool:
 
         def check(name: str) -> tuple[str, float, str]:
@@ -145,6 +150,8 @@ def _decode_sample(media: MediaReport, max_decoded: int, cores: int) -> None:
                 return name, 0.0, _image_fault(media.files[name])
             report = transcode_clip(media.files[name], Path(folder) / f"{name}.mp4", None, DECODE_SETTINGS)
             (Path(folder) / f"{name}.mp4").unlink(missing_ok=True)
+            if report.status == "ok" and report.reason:
+                media.noted[name] = report.reason
             fault = "" if report.status == "ok" else _explain_refusal(media.files[name], report.reason)
             return name, report.seconds, fault
 

@@ -114,6 +114,9 @@ def _file_lines(data: UserData, media: MediaReport) -> Iterator[str]:
     if unusable:
         yield f"{len(unusable):,} cannot be used; tables will count them (max_missing):"
         yield first_lines(unusable)
+    if media.noted:
+        yield f"{count_noun(len(media.noted), 'clip')} can be used, with a note (also in videos/report.csv):"
+        yield first_lines([f"  {name}: {note}" for name, note in media.noted.items()])
     if media.same:
         yield f"{count_noun(len(media.same), 'group')} of files with the same content:"
         yield first_lines([f"  {', '.join(group[:4])}{', …' if len(group) > 4 else ''}" for group in media.same])

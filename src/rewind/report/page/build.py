@@ -120,6 +120,7 @@ def coverage_section(files: ReportFiles, data: Path, noun: str) -> list[str]:
         for split, part in usable.groupby("split", sort=False)
     ]
     unusable = report[report["status"] != "ok"]
+    noted = report[(report["status"] == "ok") & report["reason"].fillna("").astype(bool)]
     elements = [
         text_table(
             pd.DataFrame(rows).astype(object),
@@ -127,11 +128,14 @@ def coverage_section(files: ReportFiles, data: Path, noun: str) -> list[str]:
             ("originals", "usable", "twins", "usable twins"),
         )
     ]
+    for rows, what in ((unusable, "are not usable"), (noted, "are used with a note")):
+        if len(rows):
+            shown = rows[["item_id", "status", "reason"]].head(MAX_UNUSABLE_SHOWN)
+            more = f"; the first {len(shown)}" if len(rows) > len(shown) else ""
+            elements.append(text_table(shown, f"{len(rows):,} of {len(report):,} source {noun} {what}{more}"))
     if unusable.empty:
-        return [*elements, html_paragraph(f"All {len(report):,} source {noun} are usable.")]
-    shown = unusable[["item_id", "status", "reason"]].head(MAX_UNUSABLE_SHOWN)
-    more = f"; the first {len(shown)}" if len(unusable) > len(shown) else ""
-    return [*elements, text_table(shown, f"{len(unusable):,} of {len(report):,} source {noun} are not usable{more}")]
+        elements.append(html_paragraph(f"All {len(report):,} source {noun} are usable."))
+    return elements
 
 
 # ---- The page ------------------------------------------------------------------------------------------------------

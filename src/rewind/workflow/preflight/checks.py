@@ -15,6 +15,7 @@ from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.gpu import count_visible_gpus
 from rewind.io.cache import JsonCache
+from rewind.video.ffmpeg import require_encoder
 from rewind.video.shards import how_to_restore_shards
 from rewind.workflow.preflight import cluster, files, models
 from rewind.workflow.preflight.annotations import annotation_faults
@@ -119,6 +120,14 @@ def gpus_of_this_machine(inputs: Preflight) -> Faults:
     )
 
 
+def ffmpeg_of_this_machine(inputs: Preflight) -> Faults:
+    """Clips are drawn and normalised by an ffmpeg that can code them."""
+    has_clips = any(dataset.items == "videos" and not dataset.vectors for dataset in inputs.datasets.values())
+    if has_clips and any(rule.endswith(("video_shard", "sources")) for rule, _ in inputs.planned):
+        require_encoder()
+    return {}
+
+
 def lost_clips(inputs: Preflight) -> Faults:
     """Shards of clips that are gone are made again by themselves or not at all, or all that follows would run."""
     outputs = {path for _, paths in inputs.planned for path in paths}
@@ -159,6 +168,7 @@ CHECKS = (
     Check("splits and twins in annotations", "datasets", "read", splits_of_annotations),
     Check("models, losses and samplers", "datasets", "read", models_on_meta_tensors),
     Check("GPUs of this machine", "local", "start", gpus_of_this_machine),
+    Check("the ffmpeg of this machine", "local", "start", ffmpeg_of_this_machine),
     Check("clips that are gone", "lost", "start", lost_clips),
     Check("how Slurm tells the states of jobs", "slurm", "start", states_of_slurm_jobs),
     Check("GPUs of Slurm's nodes", "slurm", "start", gpus_of_slurm_nodes),
