@@ -292,3 +292,12 @@ def test_commands_look_at_their_targets_first(tmp_path, monkeypatch, capsys, com
     assert main(command) == 1
     expect_error(capsys.readouterr().err, place)
     assert Path("notes.txt").read_text() == "my notes"
+
+
+def test_a_library_for_which_there_is_no_room_is_no_broken_installation() -> None:
+    """As under `ulimit -v 700000`."""
+    expect_message(
+        str(user_message(ImportError("libtorch_cpu.so: failed to map segment from shared object"))),
+        varying=os.strerror(errno.ENOMEM),
+    )
+    assert user_message(ImportError("no module named torch")) is None

@@ -297,6 +297,23 @@ def test_just_before_the_first_job_the_first_reason_is_told(monkeypatch: pytest.
     checks.run_checks("start", checks.Preflight(studies, lost=lost, planned=planned[:1], local=True))
 
 
+def test_an_ffmpeg_without_the_encoder_is_told_before_the_first_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "ffmpeg"
+    fake.write_text("#!/bin/sh\necho ' V....D mpeg4'\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr("rewind.video.ffmpeg.executable", lambda: str(fake))
+    monkeypatch.setattr(checks, "count_visible_gpus", lambda: 0)
+    clips, pictures = (SimpleNamespace(items=items, vectors=False) for items in ("videos", "images"))
+    planned = [("video_shard", ["results/data/d/videos/shards/0-of-1.tar"])]
+    with refusal(str(fake)):
+        checks.run_checks("start", checks.Preflight({}, {"d": clips}, planned=planned, local=True))
+    checks.run_checks("start", checks.Preflight({}, {"d": clips}, planned=[("train", [])], local=True))
+    checks.run_checks("start", checks.Preflight({}, {"d": pictures}, planned=planned, local=True))
+    checks.run_checks("start", checks.Preflight({}, {"d": clips}, planned=planned))  # on nodes with an ffmpeg of theirs
+
+
 @pytest.mark.slow
 def test_only_what_was_found_sound_is_remembered(checkout: Path) -> None:
     write("s", {})

@@ -75,13 +75,18 @@ def with_wrong_packet_size(path: Path, source: Path) -> Path:
     return path
 
 
-SOUND = ("-f", "lavfi", "-i", "sine=d=4")
 VP8 = ("-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8")
 
 
-@pytest.mark.parametrize("sound", [(), SOUND], ids=["alone", "with sound"])
-def test_a_wrong_sample_size_in_an_mp4_is_refused(sound: tuple[str, ...], tmp_path: Path) -> None:
-    whole = make(tmp_path / "whole.mp4", *sound, seconds=4)
+def with_sound(path: Path, seconds: float, sound: float) -> Path:
+    drawn = make(path.with_name("silent.mkv"), seconds=seconds)
+    return call(path, "-i", str(drawn), "-f", "lavfi", "-i", f"sine=d={sound}:r=44100", "-c:v", "copy")
+
+
+@pytest.mark.parametrize("sound", [False, True])
+def test_a_wrong_sample_size_in_an_mp4_is_refused(sound: bool, tmp_path: Path) -> None:
+    path = tmp_path / "whole.mp4"
+    whole = with_sound(path, 4, 4) if sound else make(path, seconds=4)
     report = run(with_wrong_sample_size(tmp_path / "s.mp4", whole), tmp_path / "out")
     assert report.status == "failed"
     expect_message(report.reason)
@@ -101,7 +106,7 @@ def test_a_wrong_packet_size_is_the_files_fault_and_the_others_are_made(tmp_path
     whole.rename(tmp_path / "0.mp4")
     report = prepare_report(rows(tmp_path, "0", "1"), tmp_path / "out", SMALL, "code", workers=1)
     assert report["status"].tolist() == ["ok", "failed"]
-    expect_message(report["reason"][1])
+    assert report["reason"][1].startswith("cannot be decoded: ")
 
 
 def test_a_damaged_last_picture_is_named(tmp_path: Path) -> None:
@@ -132,7 +137,7 @@ ODD = {
     ),
     "a recording without an end": lambda p: piped(p / "s.avi"),
     "zeros behind its end": lambda p: padded(make(p / "s.mp4")),
-    "sound a little longer": lambda p: make(p / "s.flv", "-f", "lavfi", "-i", "sine=d=2.3", seconds=2),
+    "sound a little longer": lambda p: with_sound(p / "s.flv", 2, 2.3),
 }  # fmt: skip
 
 

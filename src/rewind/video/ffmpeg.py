@@ -110,13 +110,17 @@ ENCODER_REMEDY = (
 
 
 @functools.cache
+def _encoders(path: str) -> str:
+    return run_command([path, "-hide_banner", "-encoders"]).output
+
+
 def require_encoder() -> None:
     """Refuse an ffmpeg that cannot write clips.
 
     Raises:
         RewindError: with what to do.
     """
-    if f" {ENCODER} " not in run_command([executable(), "-hide_banner", "-encoders"]).output:
+    if f" {ENCODER} " not in _encoders(executable()):
         raise RewindError(f"{executable()}: this ffmpeg has no {ENCODER}, which codes clips; {ENCODER_REMEDY}.")
 
 
