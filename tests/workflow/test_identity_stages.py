@@ -150,7 +150,9 @@ def test_comments_and_docstrings_make_nothing_stale(checkout, edit):
         ("src/rewind/config/study.py", replaced("{who} is evaluated on it", "{who} is tested on it")),
         (
             "src/rewind/config/report.py",
-            replaced("class Tables(ConfigModel):", "class Tables(ConfigModel):\n    extra: int = 3\n"),
+            replaced(
+                'class Tables(ConfigModel, affects="report"):', "class Tables(ConfigModel):\n    extra: int = 3\n"
+            ),
         ),
         ("src/rewind/errors.py", replaced("MAX_LISTED_LINES = 10", "MAX_LISTED_LINES = 12")),
         ("src/rewind/progress.py", replaced("every: float = 5.0", "every: float = 1.0")),
@@ -337,7 +339,7 @@ def test_nothing_of_the_library_runs_when_it_is_imported():
 
 
 def test_how_keys_become_parameters_is_no_code(checkout):
-    edit = replaced("KEYS_WITHOUT_EFFECT | excluded", "KEYS_WITHOUT_EFFECT")
+    edit = replaced('self, stage: Affects = "run",', 'self, stage: Affects = "scores",')
     assert checkout.stale("src/rewind/config/study.py", edit) == set()
 
 

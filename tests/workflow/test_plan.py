@@ -82,7 +82,7 @@ def test_every_method_of_every_study_has_inputs_keys_and_code(name):
         inputs = (by_kind | {"reranked": plan.train_inputs})[plan.kind_of_run(method)]
         assert inputs(method, seed)["item_table"] == f"results/data/{plan.keys.dataset}/items.csv"
         assert plan.scored_inputs(method, seed)["model"] == f"results/{name}/runs/{method}/seed{seed}/model.safetensors"
-        assert plan.run_spec(method, seed)["method"]["model"] == plan.method(method).model
+        assert plan.run_spec(method, seed).method.model == plan.method(method).model
         kept = plan.evaluation_spec(method, seed)["method"].get("training", {})
         named = plan.keys.backbone.kind == "encoder"
         assert kept.keys() <= ({"freeze", "lora"} if named else {"lora"}), "how it was trained is no part of scoring"
@@ -99,8 +99,8 @@ def test_a_tracker_makes_nothing_stale():
     assert tracked.execution() == plain.execution() | {"tracking": "wandb"}, "an untracked parameter"
     assert tracked.study_keys() == plain.study_keys() and "tracking" not in plain.study_keys()
     for name in ("sanity_spec", "pretraining_spec", "sweep_trial_spec"):
-        assert getattr(tracked, name)() == getattr(plain, name)()
-    assert tracked.run_spec("meanP", 0) == plain.run_spec("meanP", 0)
+        assert getattr(tracked, name)().fingerprint() == getattr(plain, name)().fingerprint()
+    assert tracked.run_spec("meanP", 0).fingerprint() == plain.run_spec("meanP", 0).fingerprint()
 
 
 def test_a_run_reads_what_its_keys_say():
@@ -138,11 +138,12 @@ def test_a_finished_run_of_a_sweep_keeps_the_values_that_were_tried_for_it(tmp_p
 
 def test_an_edit_of_training_keys_leaves_scoring_alone():
     before, after = plan_of("demo"), plan_of("demo", training={"lr": 0.5})
-    assert before.run_spec("meanP", 0) != after.run_spec("meanP", 0)
+    assert before.run_spec("meanP", 0).fingerprint() != after.run_spec("meanP", 0).fingerprint()
     assert before.evaluation_spec("meanP", 0) == after.evaluation_spec("meanP", 0)
     resources = plan_of("demo", resources={"mem_mb": 9999, "gpus": 2}, frames={"workers": 3})
-    assert resources.run_spec("meanP", 0) == before.run_spec("meanP", 0)
-    assert resources.execution()["workers"] == 3 and resources.model_memory(attempt=2) == 2 * 9999
+    given, left_out = resources.run_spec("meanP", 0), resources.run_spec("meanP", 0).left_out("run")
+    assert given.fingerprint() == before.run_spec("meanP", 0).fingerprint() and left_out["frames"]["workers"] == 3
+    assert resources.model_memory(attempt=2) == 2 * 9999
 
 
 def test_code_depends_on_the_heads_losses_and_samplers_that_a_study_names():

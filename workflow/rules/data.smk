@@ -28,7 +28,7 @@ rule sources:
         mem_mb=plan.annotation_memory,
     params:
         dataset=plan.source_keys,
-        workers=plan.key("media.workers"),
+        execution=plan.execution(),
         code=plan.code("sources"),
     script:
         "../scripts/sources.py"
@@ -47,7 +47,7 @@ use rule sources as vectors with:
     params:
         act="sources",  # whose script it is; finished jobs have it among their parameters
         dataset=plan.source_keys,
-        workers=plan.key("media.workers"),
+        execution=plan.execution(),
         code=plan.code("vectors", "sources"),
 
 
@@ -71,6 +71,7 @@ rule encode_dataset:
         gpu=plan.encode_dataset_gpus,
     params:
         made_from=plan.made_from_keys,
+        execution=plan.execution(),
         code=plan.code("encode_dataset"),
     script:
         "../scripts/encode_dataset.py"
@@ -92,6 +93,7 @@ rule inventory:
         mem_mb=plan.annotation_memory,
     params:
         dataset=plan.inventory_keys,
+        execution=plan.execution(),
         listing=plan.source_listing,
         code=plan.code("inventory"),
     script:
@@ -149,8 +151,7 @@ rule videos:
     resources:
         mem_mb=plan.annotation_memory,
     params:
-        max_missing=plan.key("max_missing"),
-        how_to_get=plan.key("how_to_get"),
+        execution=plan.execution(),
         kind=plan.key("items"),
         code=plan.code("videos"),
     script:
@@ -175,6 +176,7 @@ rule vector_report:
         mem_mb=plan.annotation_memory,
     params:
         dataset=plan.vector_report_keys,
+        execution=plan.execution(),
         code=plan.code("vector_report"),
     script:
         "../scripts/vector_report.py"
@@ -208,6 +210,7 @@ rule captions:
         mem_mb=plan.annotation_memory,
     params:
         dataset=plan.caption_keys,
+        execution=plan.execution(),
         code=plan.code("captions"),
     script:
         "../scripts/captions.py"
@@ -230,6 +233,7 @@ rule answers:
         mem_mb=plan.annotation_memory,
     params:
         dataset=plan.question_keys,
+        execution=plan.execution(),
         code=plan.code("answers"),
     script:
         "../scripts/answers.py"
@@ -254,6 +258,7 @@ rule foils:
         mem_mb=plan.annotation_memory,
     params:
         dataset=plan.question_keys,
+        execution=plan.execution(),
         code=plan.code("foils"),
     script:
         "../scripts/foils.py"
@@ -276,6 +281,7 @@ rule groups:
         mem_mb=plan.annotation_memory,
     params:
         dataset=plan.group_keys,
+        execution=plan.execution(),
         code=plan.code("groups"),
     script:
         "../scripts/groups.py"

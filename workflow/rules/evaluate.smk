@@ -26,7 +26,7 @@ rule similarity:
     params:
         spec=plan.evaluation_spec,
         dataset=plan.key("dataset"),
-        execution=plan.untracked("execution"),
+        execution=plan.execution("run_spec"),
         code=plan.code("similarity"),
     script:
         "../scripts/similarity.py"
@@ -130,7 +130,7 @@ rule untrained_run:
         settings=plan.key("evaluation.settings"),
         directions=plan.key("evaluation.directions"),
         item_to_text=plan.key("evaluation.item_to_text"),
-        execution=plan.untracked("execution"),
+        execution=plan.execution("run_spec"),
         metrics=plan.untracked("own_metrics"),
         code=plan.code("untrained_run"),
     script:
@@ -172,7 +172,7 @@ rule blind_run:
         left_out=plan.blind_settings,
         directions=plan.key("evaluation.directions"),
         item_to_text=plan.key("evaluation.item_to_text"),
-        execution=plan.untracked("execution"),
+        execution=plan.execution("run_spec"),
         metrics=plan.untracked("own_metrics"),
         code=plan.code("blind_run"),
     script:
@@ -219,7 +219,7 @@ rule order_controls:
         dataset=plan.key("dataset"),
         setting=plan.order_setting,
         controls=plan.key("evaluation.order"),
-        execution=plan.untracked("execution"),
+        execution=plan.execution("run_spec"),
         code=plan.code("order_controls"),
     script:
         "../scripts/order_controls.py"
@@ -246,7 +246,7 @@ rule probes:
         dataset=plan.key("dataset"),
         probes=plan.probes_of,
         directions=plan.key("evaluation.directions"),
-        execution=plan.untracked("execution"),
+        execution=plan.execution("run_spec"),
         code=plan.code("probes"),
     script:
         "../scripts/probes.py"
@@ -270,7 +270,7 @@ rule cosines:
     params:
         spec=plan.evaluation_spec,
         dataset=plan.key("dataset"),
-        execution=plan.untracked("execution"),
+        execution=plan.execution("run_spec"),
         code=plan.code("cosines"),
     script:
         "../scripts/cosines.py"
@@ -299,7 +299,7 @@ rule zero_shot:
     params:
         spec=plan.zero_shot_spec,
         dataset=plan.key("dataset"),
-        execution=plan.untracked("execution"),
+        execution=plan.execution("run_spec"),
         code=plan.code("zero_shot"),
     script:
         "../scripts/zero_shot.py"

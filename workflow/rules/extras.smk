@@ -48,7 +48,7 @@ rule submission:
     params:
         spec=plan.evaluation_spec,
         dataset=plan.key("dataset"),
-        execution=plan.untracked("execution"),
+        execution=plan.execution("run_spec"),
         code=plan.code("submission"),
     script:
         "../scripts/submission.py"
@@ -74,7 +74,7 @@ rule efficiency:
         title=plan.data_title,
         prefix=plan.key("tables.prefix"),
         dataset=plan.key("dataset"),
-        execution=plan.untracked("execution"),
+        execution=plan.execution(),
         templates=plan.table_templates,
         code=plan.code("efficiency"),
     script:

@@ -54,7 +54,7 @@ rule features:
         spec=plan.features_spec,
         dataset=plan.key("dataset"),
         max_frames=lambda w: int(w.frames),
-        execution=plan.untracked("execution"),
+        execution=plan.execution("features_run"),
         code=plan.code("features"),
     script:
         "../scripts/features.py"

@@ -164,7 +164,7 @@ rule export_vectors:
     params:
         spec=plan.evaluation_spec,
         dataset=plan.key("dataset"),
-        execution=plan.untracked("execution"),
+        execution=plan.execution("run_spec"),
         code=plan.code("export_vectors"),
     script:
         "../scripts/export_vectors.py"

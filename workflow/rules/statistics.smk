@@ -230,7 +230,7 @@ rule zero_shot_table:
         "report_{study}"
     params:
         runs=plan.zero_shot_runs,
-        settings=plan.key("evaluation.zero_shot"),
+        settings=plan.key("evaluation.zero_shot", "run"),
         confidence=plan.key("statistics.confidence"),
         random=plan.random_factors,
         pairs=plan.pairs,
@@ -255,7 +255,7 @@ rule control:
         mem_mb=plan.ranks_memory,
     params:
         runs=plan.controlled_runs,
-        verdict=plan.key("tables.verdict"),
+        verdict=plan.key("tables.verdict", "statistics"),
         setting=plan.verdict_setting,
         confidence=plan.key("statistics.confidence"),
         metrics=plan.untracked("own_metrics"),
@@ -286,7 +286,7 @@ rule step_time:
         threads=plan.key("resources.threads"),
         dataset=plan.key("dataset"),
         seed=plan.first_seed,
-        execution=plan.untracked("execution"),
+        execution=plan.execution(),
         code=plan.code("step_time"),
     script:
         "../scripts/step_time.py"

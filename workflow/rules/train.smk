@@ -27,12 +27,12 @@ rule sanity:
         gpu=plan.key("resources.gpus"),
         mem_mb=plan.model_memory,
     params:
-        settings=plan.key("sanity"),
+        settings=plan.key("sanity", "check"),
         spec=plan.sanity_spec,
         dataset=plan.key("dataset"),
         max_frames=plan.key("frames.max_frames"),
         state="results/{study}/.state/sanity.pt",
-        execution=plan.untracked("execution"),
+        execution=plan.execution("sanity_spec"),
         code=plan.code("sanity"),
     script:
         "../scripts/sanity.py"
@@ -65,7 +65,7 @@ rule train:
         seed=lambda w: int(w.seed),
         max_frames=None,
         state="results/{study}/.state/runs/{method}.seed{seed}.pt",
-        execution=plan.untracked("execution"),
+        execution=plan.execution("run_spec"),
         code=plan.code("train"),
     script:
         "../scripts/train.py"
@@ -101,7 +101,7 @@ use rule train as pretrain with:
         seed=plan.pretraining_seed,
         max_frames=plan.pretraining_frames,
         state="results/{study}/.state/pretrained{part}.pt",
-        execution=plan.untracked("execution"),
+        execution=plan.execution("pretraining_spec"),
         code=plan.code("pretrain", "train"),
 
 
@@ -129,7 +129,7 @@ use rule train as sweep_trial with:
         seed=plan.key("sweep.seed"),
         max_frames=lambda w: int(w.frames),
         state="results/{study}/.state/sweep/frames{frames}.pt",
-        execution=plan.untracked("execution"),
+        execution=plan.execution("sweep_trial_spec"),
         code=plan.code("sweep_trial", "train"),
 
 
@@ -172,7 +172,7 @@ use rule train as trial with:
         seed=lambda w: int(w.seed),
         max_frames=None,
         state="results/{study}/.state/sweep/{method}.seed{seed}.{trial}.pt",
-        execution=plan.untracked("execution"),
+        execution=plan.execution("trial_spec"),
         code=plan.code("trial", "train"),
 
 

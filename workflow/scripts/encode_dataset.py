@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from rewind.config.dataset import MadeFrom
 from rewind.encoders.encode_dataset import make_dataset_vectors
 from rewind.workflow.job import start_job
+from rewind.workflow.job_inputs import made_from
 
 if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:
         data, folder = Path(job.input.item_table).parent, Path(job.output.vectors).parent
         workers = job.threads - 1  # one thread is left to the encoder
-        make_dataset_vectors(MadeFrom(**job.params.made_from), data, folder, workers)
+        make_dataset_vectors(made_from(job), data, folder, workers)

@@ -1,11 +1,11 @@
 """Which group each test caption is in."""
 
-from rewind.config import Dataset
 from rewind.data.groups import make_groups
 from rewind.video.sources import job_sources_folder
 from rewind.workflow.job import start_job
+from rewind.workflow.job_inputs import job_dataset
 
 if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:
-        dataset = Dataset(**job.params.dataset)
+        dataset = job_dataset(job)
         make_groups(dataset, job.output[0], job_sources_folder(dataset, job.input))

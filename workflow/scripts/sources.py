@@ -1,11 +1,9 @@
 """Make or fetch the source files of a data set that brings its own; or check files of vectors."""
 
-from rewind.config import Dataset
 from rewind.video.dataset import make_sources
 from rewind.workflow.job import start_job
+from rewind.workflow.job_inputs import job_dataset
 
 if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:
-        workers = {"workers": job.params.workers}
-        dataset = Dataset.model_validate({**job.params.dataset, "video": workers, "image": workers})
-        make_sources(dataset, job.params.code, job.output.ready)
+        make_sources(job_dataset(job), job.params.code, job.output.ready)

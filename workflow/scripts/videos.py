@@ -5,5 +5,5 @@ from rewind.workflow.job import start_job
 
 if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:
-        params = job.params
-        join_reports(list(job.input.reports), params.max_missing, params.how_to_get, params.kind, job.output.report)
+        keys, reports = job.execution["keys"], list(job.input.reports)
+        join_reports(reports, keys["max_missing"], keys["how_to_get"], job.params.kind, job.output.report)

@@ -17,6 +17,7 @@ from rewind.workflow.stale import (
     inputs_only_moved,
     planned_jobs,
     update_recorded_inputs,
+    update_recorded_params,
 )
 
 
@@ -60,16 +61,21 @@ def accept(targets: Sequence[str]) -> int:
     """
     accepted = AcceptedEditStore()
     new_edits: dict[Path, list[AcceptedEdit]] = {}
-    moved_jobs: set[str] = set()
+    moved_jobs, updated_jobs = set[str](), set[str]()
     # Snakemake names a job's own reason only where none of its inputs is made again, so stages are accepted in turn:
     # each dry run shows the next ones.
     while edited := [
         (job, change)
         for job, change in _edited_jobs(targets)
-        if not _already_accepted(job, accepted, new_edits) and not (change.files and job_title(job) in moved_jobs)
+        if not _already_accepted(job, accepted, new_edits)
+        and not (change.files and job_title(job) in moved_jobs)
+        and not (change.recounted and job_title(job) in updated_jobs)
     ]:
         for job, change in edited:
             print(f"{job_title(job)}: {'; '.join(change.words())}", flush=True)
+            if change.recounted:
+                update_recorded_params(job, change)
+                updated_jobs.add(job_title(job))
             if change.files:
                 update_recorded_inputs(job)
                 moved_jobs.add(job_title(job))
@@ -77,7 +83,7 @@ def accept(targets: Sequence[str]) -> int:
         for path, edits in new_edits.items():
             if edits:
                 accepted.add(path, edits)
-    if not any(new_edits.values()) and not moved_jobs:
+    if not any(new_edits.values()) and not moved_jobs and not updated_jobs:
         raise RewindError(
             "nothing to accept: no output of these targets is stale only because of an edit of code; `rewind why` says "
             "what is stale, and why."
@@ -87,6 +93,8 @@ def accept(targets: Sequence[str]) -> int:
             print(f"{path}: {len(edits)} accepted")
     if moved_jobs:
         print(f"{len(moved_jobs)} jobs read the same clips and frames from where they are now (.snakemake/metadata)")
+    if updated_jobs:
+        print(f"{len(updated_jobs)} jobs are compared by fewer keys than when they ran (.snakemake/metadata)")
     if any(new_edits.values()):
         print(
             f"That these edits change no result is the claim of {getpass.getuser()}; nothing was compared. Finished "
@@ -96,12 +104,16 @@ def accept(targets: Sequence[str]) -> int:
 
 
 def _edited_jobs(targets: Sequence[str]) -> list[tuple[PlannedJob, JobChange]]:
-    """Jobs that are stale only because their code was edited, or because their clips are stored elsewhere."""
+    """Jobs that are stale only because code was edited, clips are stored elsewhere, or keys do not count any more."""
     changes = [
         (job, find_changes(job)) for job in planned_jobs(targets) if strip_rule_prefix(job.rule) not in DISPLAY_STAGES
     ]
-    code_or_files = [(job, change) for job, change in changes if (change.code or change.files) and not change.keys]
-    return [(job, change) for job, change in code_or_files if not change.files or inputs_only_moved(job)]
+    accepted = [
+        (job, change)
+        for job, change in changes
+        if (change.code or change.files or change.recounted) and not change.keys
+    ]
+    return [(job, change) for job, change in accepted if not change.files or inputs_only_moved(job)]
 
 
 def _already_accepted(job: PlannedJob, accepted: AcceptedEditStore, new_edits: dict[Path, list[AcceptedEdit]]) -> bool:

@@ -6,8 +6,8 @@ Plug-ins derive the model of their options from :class:`ConfigModel` and read th
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any, TypeVar, get_args, get_origin
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -32,22 +32,44 @@ SEED_BOUNDS = {"ge": 0, "le": 2**32 - 1}
 """Bounds of a seed that NumPy, scikit-learn and torch all accept."""
 
 
+Affects = Literal["data", "run", "scores", "statistics", "report", "check", "nothing"]
+"""What a key decides first: prepared data, trained runs, scores and ranks, statistics, tables and figures; whether
+a check lets them pass; or nothing that is in a result, as the number of threads."""
+_STAGES: tuple[Affects, ...] = ("data", "run", "scores", "statistics", "report")  # each depends on those before it
+
+
 class ConfigModel(BaseModel):
     """A block of a YAML file: unknown keys, infinity and NaN are refused, values cannot be changed once read.
 
-    >>> class Noise(ConfigModel):
+    A class says what its keys decide, and a key that decides something else says so itself.
+
+    >>> class Noise(ConfigModel, affects="run"):
     ...     share: float = config_field(0.1, "Share of noisy frames.", ge=0, le=1)
     ...     seed: int = config_field(0, "Seed of the noise.", legacy_default=0)
+    ...     label: str = config_field("", "Name in tables.", affects="report")
     >>> Noise(share=0.5)
-    Noise(share=0.5, seed=0)
-    >>> Noise(share=0.5).fingerprint()
-    {'share': 0.5}
+    Noise(share=0.5, seed=0, label='')
+    >>> Noise(share=0.5).fingerprint("run"), Noise(share=0.5).fingerprint()
+    ({'share': 0.5}, {'share': 0.5, 'label': ''})
+    >>> Noise(share=0.5, label="noisy").left_out("run")
+    {'label': 'noisy'}
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    _affects: ClassVar[Affects | None] = None
 
-    def fingerprint(self, **selection: Any) -> dict[str, Any]:
-        """The keys as plain values, which rules compare: results are stale if they differ.
+    def __init_subclass__(cls, affects: Affects | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if affects:
+            cls._affects = affects
+
+    @classmethod
+    def affects(cls, name: str) -> Affects | None:
+        """What a key decides; None where neither it nor its class says so (options of a user's own)."""
+        return history(cls.model_fields[name]).get("affects", cls._affects)
+
+    def fingerprint(self, stage: Affects = "report", **selection: Any) -> dict[str, Any]:
+        """The keys that results of a stage depend on, as plain values, which rules compare.
 
         A key that was added after a release is left out while its value is both its default and what was done before
         the key existed (``legacy_default`` of :func:`config_field`), so that adding it makes no results stale. A key
@@ -55,9 +77,14 @@ class ConfigModel(BaseModel):
         (:func:`retired_field`).
 
         Args:
+            stage: keys that decide nothing before it, or in it, are left out.
             selection: ``include`` or ``exclude`` of pydantic's ``model_dump``.
         """
-        return _as_before(self, self.model_dump(mode="json", **selection))
+        return _as_before(self, self.model_dump(mode="json", **selection), _counted(stage))
+
+    def left_out(self, stage: Affects) -> dict[str, Any]:
+        """What :meth:`fingerprint` leaves out because the stage does not depend on it; a job may need it still."""
+        return _uncounted(self, self.model_dump(mode="json"), _counted(stage))
 
     @model_validator(mode="before")
     @classmethod
@@ -87,34 +114,84 @@ def history(field: FieldInfo) -> dict[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
 
-def _as_before(value: Any, dumped: Any) -> Any:
+ANY_VALUE: Any = object()
+
+
+def uncounted(model: type[ConfigModel]) -> dict[str, Any]:
+    """Names of keys that a fingerprint may lack, in blocks inside too → the value with which it does, or any.
+
+    >>> class Noise(ConfigModel, affects="run"):
+    ...     seed: int = config_field(0, "Seed of the noise.", legacy_default=0)
+    ...     label: str = config_field("", "Name in tables.", affects="report")
+    >>> uncounted(Noise) == {"seed": 0, "label": ANY_VALUE}
+    True
+    """
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        for block in nested_models(field.annotation):
+            found |= uncounted(block) if issubclass(block, ConfigModel) else {}
+        if model.affects(name) not in (None, "data", "run"):
+            found[name] = ANY_VALUE
+        elif "legacy_default" in history(field):
+            found.setdefault(name, history(field)["legacy_default"])
+    return found
+
+
+def _counted(stage: Affects) -> frozenset[Affects | None]:
+    """What the keys decide that a stage depends on."""
+    return frozenset([stage, None] if stage not in _STAGES else [*_STAGES[: _STAGES.index(stage) + 1], None])
+
+
+def _as_before(value: Any, dumped: Any, counted: frozenset[Affects | None]) -> Any:
     """The dump of ``value`` without keys at their legacy default and under former names, in blocks inside it too."""
     if isinstance(value, ConfigModel):
         fingerprint: dict[str, Any] = {}  # in the same order: rules compare texts
         for name in dumped:
             field, inner = type(value).model_fields[name], getattr(value, name)
+            if type(value).affects(name) not in counted:
+                continue
             past = history(field)
             if "legacy_default" not in past or not inner == past["legacy_default"] == field.default:
-                fingerprint[past.get("formerly", name)] = _as_before(inner, dumped[name])
+                fingerprint[past.get("formerly", name)] = _as_before(inner, dumped[name], counted)
         return fingerprint
     if isinstance(value, dict):
-        return {name: _as_before(inner, dumped[str(name)]) for name, inner in value.items()}
+        return {name: _as_before(inner, dumped[str(name)], counted) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_before(inner, part) for inner, part in zip(value, dumped, strict=True)]
+        return [_as_before(inner, part, counted) for inner, part in zip(value, dumped, strict=True)]
     return dumped
+
+
+def _uncounted(value: ConfigModel, dumped: dict[str, Any], counted: frozenset[Affects | None]) -> dict[str, Any]:
+    """The keys of ``value`` that :func:`_as_before` drops because they do not count, in blocks inside it too."""
+    rest: dict[str, Any] = {}
+    for name, part in dumped.items():
+        inner = getattr(value, name)
+        if type(value).affects(name) not in counted:
+            rest[name] = part
+        elif isinstance(inner, ConfigModel) and (below := _uncounted(inner, part, counted)):
+            rest[name] = below
+    return rest
 
 
 _SINCE_FIRST_RELEASE = object()  # no legacy default: the key has existed since the first release
 
 
 def config_field(
-    default: Any, description: str, legacy_default: Any = _SINCE_FIRST_RELEASE, formerly: Any = None, **bounds: Any
+    default: Any,
+    description: str,
+    legacy_default: Any = _SINCE_FIRST_RELEASE,
+    formerly: Any = None,
+    affects: Affects | None = None,
+    read_with: Mapping[str, Collection[Any]] | None = None,
+    **bounds: Any,
 ) -> Any:
     """Declare a key with its default, its description in ``config/README.md``, and its bounds.
 
     Args:
         default: the value where the file does not give the key.
         description: what the key means, for people.
+        affects: what the key decides first, if not what its class says.
+        read_with: another key of the block → its values with which this key is read; see :func:`unread_keys`.
         legacy_default: for a key that was added after a release: the value that stands for what was done until then.
             Earlier runs still count while the key has it, see :meth:`ConfigModel.fingerprint`.
         formerly: the name that a renamed key had: files may still have it, and earlier runs still count.
@@ -125,6 +202,7 @@ def config_field(
         past["legacy_default"] = legacy_default
     if formerly is not None:
         past["formerly"] = formerly
+    past |= {name: value for name, value in (("affects", affects), ("read_with", read_with)) if value is not None}
     return Field(default, description=description, json_schema_extra=past or None, **bounds)
 
 
@@ -137,7 +215,7 @@ def retired_field(value: Any, advice: str) -> Any:
         value: what it was for all results that still count.
         advice: what to do instead, for those who give another value.
 
-    >>> class Noise(ConfigModel):
+    >>> class Noise(ConfigModel, affects="run"):
     ...     share: float = config_field(0.1, "Share of noisy frames.", formerly="amount")
     ...     gain: float = retired_field(1.0, "scale the clips instead.")
     >>> Noise.model_validate({"amount": 0.5}), Noise(share=0.5).fingerprint()
@@ -146,9 +224,41 @@ def retired_field(value: Any, advice: str) -> Any:
     return Field(value, description=advice, json_schema_extra={"retired": True})
 
 
-def required_field(description: str, **bounds: Any) -> Any:
+def required_field(description: str, affects: Affects | None = None, **bounds: Any) -> Any:
     """Declare a key that the file must give; see :func:`config_field`."""
-    return Field(..., description=description, **bounds)
+    return Field(..., description=description, json_schema_extra={"affects": affects} if affects else None, **bounds)
+
+
+GIVEN, NOT_GIVEN = (object(),), (None,)
+"""For ``read_with``: the other key has any value, or none."""
+
+
+def unread_keys(value: Any, where: str = "") -> Iterator[str]:
+    """Keys that say something and that nothing reads where they stand, as ``key: why; what to do``.
+
+    What a dotted path names may read any key.
+
+    >>> class Text(ConfigModel, affects="run"):
+    ...     tokenizer: str = config_field("clip", "Which.")
+    ...     size: int = config_field(9, "Of `words`.", read_with={"tokenizer": ["words"]})
+    >>> list(unread_keys(Text(size=5), "text")), list(unread_keys(Text(tokenizer="words", size=5), "text"))
+    (['text.size: tokenizer: clip does not read it; remove the key'], [])
+    """
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from unread_keys(inner, f"{where}.{name}")
+    if not isinstance(value, ConfigModel):
+        return
+    for name, field in type(value).model_fields.items():
+        inner, path = getattr(value, name), f"{where}.{name}" if where else name
+        yield from unread_keys(inner, path)
+        for other, known in history(field).get("read_with", {}).items() if inner != field.default else ():
+            chosen = getattr(value, other)
+            if known is GIVEN or known is NOT_GIVEN:
+                if (chosen is None) != (known is NOT_GIVEN):
+                    yield f"{path}: it is read {'without' if chosen else 'with'} {other} alone; remove the key"
+            elif chosen not in known and "." not in str(chosen):
+                yield f"{path}: {other}: {chosen} does not read it; remove the key"
 
 
 def nested_models(annotation: Any) -> list[type[BaseModel]]:

@@ -12,7 +12,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rewind.config.base import (
     DRAFT_CONTEXT,
+    GIVEN,
     NAME_PATTERN,
+    NOT_GIVEN,
     SEED_BOUNDS,
     ConfigModel,
     config_field,
@@ -27,7 +29,7 @@ BUILT_IN_ENCODERS = {"text": ("minilm", "clip"), "image": ("efficientnet_lite0",
 """Names of the built-in encoders of captions and of images."""
 
 
-class EncoderConfig(ConfigModel):
+class EncoderConfig(ConfigModel, affects="data"):
     """A frozen network that turns captions or pictures into vectors.
 
     >>> EncoderConfig(name="clip", architecture="ViT-B-32").weights is None
@@ -46,23 +48,42 @@ class EncoderConfig(ConfigModel):
         min_length=1,
     )
     revision: str | None = config_field(
-        None, "`encoder`: revision of a model on the hub.", legacy_default=None, min_length=1
+        None,
+        "`encoder`: revision of a model on the hub.",
+        legacy_default=None,
+        min_length=1,
+        read_with={"encoder": GIVEN},
     )
     precision: Literal["fp32", "fp16", "bf16"] = config_field(
-        "fp32", "`encoder`: numbers that the model computes with.", legacy_default="fp32"
+        "fp32", "`encoder`: numbers that the model computes with.", legacy_default="fp32", read_with={"encoder": GIVEN}
     )
-    encoder_options: dict[str, Any] = config_field({}, "`encoder`: its further options.", legacy_default={})
+    encoder_options: dict[str, Any] = config_field(
+        {}, "`encoder`: its further options.", legacy_default={}, read_with={"encoder": GIVEN}
+    )
     architecture: str = config_field(
-        "ViT-B-32-quickgelu", "`clip`: open_clip's model name, or a JSON file in its format."
+        "ViT-B-32-quickgelu",
+        "`clip`: open_clip's model name, or a JSON file in its format.",
+        read_with={"name": ["clip"]},
     )
-    weights: str | None = config_field(None, "`clip`: local weights file.")
+    weights: str | None = config_field(
+        None,
+        "`clip`: local weights file.",
+        read_with={"name": ["clip"]},
+    )
     family: Literal["openai", "open_clip"] | None = config_field(
-        None, "`clip`: origin of weights whose file does not show it, as in `backbone.family`."
+        None,
+        "`clip`: origin of weights whose file does not show it, as in `backbone.family`.",
+        read_with={"name": ["clip"]},
     )
-    allow_torchscript: bool = config_field(False, "`clip`: allow a TorchScript archive. Only for files that you trust.")
+    allow_torchscript: bool = config_field(
+        False,
+        "`clip`: allow a TorchScript archive. Only for files that you trust.",
+        affects="nothing",
+        read_with={"name": ["clip"]},
+    )
 
 
-class MadeFrom(ConfigModel):
+class MadeFrom(ConfigModel, affects="data"):
     """Vectors that Rewind makes from another dataset of captioned clips or images."""
 
     dataset: str = required_field(
@@ -77,7 +98,7 @@ class MadeFrom(ConfigModel):
         "Scale every vector to length 1. Otherwise geometry and the moment term of the loss also depend on lengths.",
     )
     dtype: Literal["float32", "float16"] = config_field("float32", "Number format in the file.")
-    threads: int = config_field(1, "CPU threads of the encoding job.", ge=1, le=512)
+    threads: int = config_field(1, "CPU threads of the encoding job.", ge=1, le=512, affects="nothing")
 
     @property
     def sides(self) -> dict[str, EncoderConfig]:
@@ -99,7 +120,7 @@ class MadeFrom(ConfigModel):
         return Encoding(**same, max_frames=self.frames, sampling="uniform")
 
 
-class EmbeddingsSource(ConfigModel):
+class EmbeddingsSource(ConfigModel, affects="data"):
     """Vectors of captions and images, in the format of Mamiglia's challenge, or made by Rewind.
 
     >>> EmbeddingsSource(format="embeddings", train="train.npz", captions="captions.txt").seed
@@ -125,11 +146,24 @@ class EmbeddingsSource(ConfigModel):
     made_from: MadeFrom | None = config_field(
         None, "Make the vectors from another dataset, instead of giving `train` and `captions`."
     )
-    seed: int = config_field(42, "Seed of the split by image.", **SEED_BOUNDS)
-    valid_share: float = config_field(0.1, "Share of images in the validation split.", gt=0, lt=1)
-    test_share: float = config_field(0.1, "Share of images in the test split.", gt=0, lt=1)
+    seed: int = config_field(
+        42, "Seed of the split by image.", **SEED_BOUNDS, read_with={"splits": NOT_GIVEN, "made_from": NOT_GIVEN}
+    )
+    valid_share: float = config_field(
+        0.1,
+        "Share of images in the validation split.",
+        gt=0,
+        lt=1,
+        read_with={"splits": NOT_GIVEN, "made_from": NOT_GIVEN},
+    )
+    test_share: float = config_field(
+        0.1, "Share of images in the test split.", gt=0, lt=1, read_with={"splits": NOT_GIVEN, "made_from": NOT_GIVEN}
+    )
     max_gb: float | None = config_field(
-        None, "Refuse vectors that unpack to more gigabytes than this; none: more than the free memory.", gt=0
+        None,
+        "Refuse vectors that unpack to more gigabytes than this; none: more than the free memory.",
+        gt=0,
+        affects="nothing",
     )
 
     @model_validator(mode="after")
@@ -152,7 +186,7 @@ ItemKind = Literal["videos", "images"]
 Split = Literal["train", "valid", "test"]
 
 
-class SourceConfig(ConfigModel):
+class SourceConfig(ConfigModel, affects="data"):
     """Keys of a source format."""
 
     def files(self) -> list[str]:
@@ -631,7 +665,7 @@ Source: Any = Annotated[
 ]
 
 
-class Video(ConfigModel):
+class Video(ConfigModel, affects="data"):
     """How source clips are normalised; what is transparent becomes white.
 
     >>> Video(fps=2).short_side
@@ -654,10 +688,10 @@ class Video(ConfigModel):
         600.0, "Longer clips are refused, because reversing holds all frames in memory.", ge=0.1, le=86_400
     )
     shards: int = config_field(1, "Number of video jobs; use a few hundred for 20,000 clips.", ge=1, le=5000)
-    workers: int = config_field(2, "Parallel ffmpeg processes in one video job.", ge=1, le=256)
+    workers: int = config_field(2, "Parallel ffmpeg processes in one video job.", ge=1, le=256, affects="nothing")
 
 
-class Image(ConfigModel):
+class Image(ConfigModel, affects="data"):
     """How source images are normalised: turned upright, white where they are transparent, as RGB.
 
     >>> Image(format="jpeg").short_side
@@ -674,10 +708,10 @@ class Image(ConfigModel):
         "png", "`png`: lossless. `jpeg`: quality 95 with full colour resolution, a third of the size or less."
     )
     shards: int = config_field(1, "Number of image jobs; use a few hundred for a million images.", ge=1, le=5000)
-    workers: int = config_field(2, "Parallel threads in one image job.", ge=1, le=256)
+    workers: int = config_field(2, "Parallel threads in one image job.", ge=1, le=256, affects="nothing")
 
 
-class Dataset(ConfigModel):
+class Dataset(ConfigModel, affects="data"):
     """One dataset file.
 
     >>> source = {"format": "table", "table": "clips.csv", "videos": "clips"}
@@ -687,7 +721,9 @@ class Dataset(ConfigModel):
     """
 
     name: str = required_field("The file's name without `.yaml`; filled in by the reader.", pattern=NAME_PATTERN)
-    title: str = config_field("", "Name used in tables, for example `RTime`; the file's name if empty.")
+    title: str = config_field(
+        "", "Name used in tables, for example `RTime`; the file's name if empty.", affects="report"
+    )
     source: Source = required_field("Where the raw files are; the keys depend on the format.")
     reverse: bool = config_field(
         True,
@@ -719,6 +755,7 @@ class Dataset(ConfigModel):
         "`none`: no such tables; or a CSV file with the columns `group` and `caption_id` or `item_id`.",
         legacy_default="auto",
         pattern=r"^(auto|none|.+\.csv)$",
+        affects="statistics",
     )
     answers: str | None = config_field(
         None,
@@ -727,6 +764,7 @@ class Dataset(ConfigModel):
         "column `right` (1 or 0), a setting's rows name all candidates. None: those of the format, if it has some.",
         legacy_default=None,
         pattern=r".+\.csv$",
+        affects="scores",
     )
     foils: str | None = config_field(
         None,
@@ -734,15 +772,17 @@ class Dataset(ConfigModel):
         "true caption) and `foil`, a row per foil, and `kind`. None: those of the format, if it has some.",
         legacy_default=None,
         pattern=r".+\.csv$",
+        affects="scores",
     )
     max_missing: float = config_field(
         0.0, "Largest tolerated share of missing or unreadable clips, 0 to 1; above it the videos stage fails.",
-        ge=0, le=1,
-    )  # fmt: skip
+        ge=0, le=1, affects="check")  # fmt: skip
     video: Video = config_field(Video(), "How source clips are normalised.")
     image: Image = config_field(Image(), "How source images are normalised, if the dataset has images.")
-    licence: str = config_field("", "Licence of the clips and captions, for the report.")
-    how_to_get: str = config_field("", "Printed when files are missing: where to get them and where to put them.")
+    licence: str = config_field("", "Licence of the clips and captions, for the report.", affects="report")
+    how_to_get: str = config_field(
+        "", "Printed when files are missing: where to get them and where to put them.", affects="nothing"
+    )
 
     @model_validator(mode="after")
     def _shares(self, info: ValidationInfo) -> Dataset:

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from rewind.config.base import history, nested_models
+from rewind.config.base import ConfigModel, history, nested_models
 from rewind.config.dataset import Dataset
 from rewind.config.encoders import EncoderOptions
 from rewind.config.study import Study
@@ -27,6 +27,18 @@ Any key of any file can be changed on the command line, as nested keys or as a d
 
 A method, `sanity`, `sweep` and `pretraining` can each have a `training` block, whose keys override those of the study's
 own `training` block; those of `sweep` override the block of the method that it trains.
+
+The column *decides* says what becomes stale where a key of finished results is changed, with all that is made from it:
+
+| decides | what is made again |
+|---|---|
+| data | clips and captions |
+| run | pre-trainings, trials, features and training runs |
+| scores | ranks and metrics, and what is asked of finished runs; nothing is trained |
+| statistics | intervals and tests, and which runs there are: finished ones stay |
+| report | tables, figures and the page |
+| check | only the check itself (over-fitting; how many clips may be missing) |
+| nothing | nothing: it is about the machine, or which files are accepted |
 """
 
 
@@ -50,15 +62,18 @@ def render_config_docs() -> str:
 
 def _render_model(model: type[BaseModel], path: str, seen: set[type[BaseModel]]) -> list[str]:
     lines = [f"### `{path}`: {_first_line(model)}\n" if path else f"{_first_line(model)}\n"]
-    lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
+    lines += ["| key | type | default | decides | meaning |", "|---|---|---|---|---|"]
     below: list[tuple[str, type[BaseModel]]] = []
     for name, field in model.model_fields.items():
         if "retired" in history(field):
             continue
         default = "required" if field.is_required() else _default_text(field.get_default(call_default_factory=True))
-        meaning = (field.description or "").replace("|", "\\|")
-        lines.append(f"| `{name}` | {_type_text(field.annotation)}{_bounds_text(field)} | {default} | {meaning} |")
         inner = nested_models(field.annotation)
+        decides = (model.affects(name) if issubclass(model, ConfigModel) else None) or ("see below" if inner else "")
+        meaning = (field.description or "").replace("|", "\\|")
+        lines.append(
+            f"| `{name}` | {_type_text(field.annotation)}{_bounds_text(field)} | {default} | {decides} | {meaning} |"
+        )
         below += [(_key_path(path, name, field.annotation, block, len(inner)), block) for block in inner]
     lines.append("")
     for where, block in below:

@@ -15,7 +15,7 @@ SCORING_OPTIONS = ("score", "captions", "items")
 LOCAL_PREFIX = "local-dir:"  # open_clip's prefix for a model in a local folder
 
 
-class EncoderOptions(ConfigModel):
+class EncoderOptions(ConfigModel, affects="run"):
     """A model by name, its frames and its numbers, as a study gives them."""
 
     encoder: str = required_field(
@@ -44,7 +44,10 @@ class EncoderOptions(ConfigModel):
         None, "Frames per second that are read before `sampling`; the study's `frames.rate` if empty.", ge=0.01, le=1000
     )
     batch_size: int = config_field(
-        32, "Captions, frames or clips that the model is given at once; changing it recomputes no vectors.", ge=1
+        32,
+        "Captions, frames or clips that the model is given at once; changing it recomputes no vectors.",
+        ge=1,
+        affects="nothing",
     )
     precision: Literal["fp32", "fp16", "bf16"] = config_field("fp32", "Numbers that the model computes with.")
     encoder_options: dict[str, Any] = config_field({}, "Further options of the encoder.")
@@ -80,7 +83,7 @@ class Encoding(EncoderOptions):
 
     def content(self) -> dict[str, Any]:
         """All keys that the vectors depend on, as plain values."""
-        return self.fingerprint(exclude={"batch_size"})
+        return self.fingerprint("run")
 
     def local(self) -> Path | None:
         """The local folder or file that ``name`` is; None if there is none."""

@@ -28,7 +28,7 @@ HUBNESS_NEIGHBOURS = 10
 """Nearest items of a caption that ``geometry`` counts; more items are needed than that."""
 
 
-class Evaluation(ConfigModel):
+class Evaluation(ConfigModel, affects="scores"):
     """Which queries search which gallery.
 
     >>> Evaluation(settings=["test"]).directions
@@ -68,6 +68,7 @@ class Evaluation(ConfigModel):
         "(CAMoE), `qb_norm` (QB-Norm with the test captions as its bank). Such numbers see the test set; they stand in "
         "a table of their own (docs/statistics.md).",
         legacy_default=[],
+        affects="statistics",
     )
     probes: list[ProbeName] = config_field(
         [],
@@ -77,10 +78,14 @@ class Evaluation(ConfigModel):
         "and vectors), `geometry` (modality gap, hubness, alignment, uniformity, a threshold for `no such clip`).",
         legacy_default=[],
     )
-    batch_size: int = config_field(64, "Number of items or captions encoded at once.", ge=1)
-    pair_batch_size: int = config_field(4096, "Number of pairs scored at once by heads that score pairs.", ge=1)
+    batch_size: int = config_field(64, "Number of items or captions encoded at once.", ge=1, affects="run")
+    pair_batch_size: int = config_field(
+        4096, "Number of pairs scored at once by heads that score pairs.", ge=1, affects="run"
+    )
     zero_shot: ZeroShot | None = config_field(
-        None, "Also measure zero-shot classification of labelled images, after each epoch and for the final model."
+        None,
+        "Also measure zero-shot classification of labelled images, after each epoch and for the final model.",
+        affects="run",
     )
 
     @field_validator("settings", "directions", "order", "transductive", "probes")
@@ -92,7 +97,7 @@ class Evaluation(ConfigModel):
 # ---- Zero-shot classification of labelled images -------------------------------------------------------------------
 
 
-class ZeroShot(ConfigModel):
+class ZeroShot(ConfigModel, affects="run"):
     """Zero-shot classification: labelled images, and the prompts of their classes.
 
     >>> ZeroShot(folder="cifar", templates=["a photo of a {class}", "a drawing of a {class}"]).data
@@ -105,6 +110,7 @@ class ZeroShot(ConfigModel):
         None,
         "SHA-256 that the file must have; none: any file, whose SHA-256 is then stored with the results.",
         pattern=r"^[0-9a-fA-F]{64}$",
+        affects="nothing",
     )
     templates: Literal["simple", "openai"] | list[str] = config_field(
         ["a photo of a {class}"],

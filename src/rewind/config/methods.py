@@ -31,6 +31,8 @@ BASELINES = (*MODELS_WITHOUT_TOWERS, *ZERO_SHOT_MODELS)
 """Models in which nothing learns by gradient descent."""
 CLOSED_FORM_HEADS = ("ridge", "geometry")  # of a translator
 CLIP_MAX_LOGIT_SCALE = 100.0
+DEEP_HEADS = ("seqTransf", "tightTransf", "wti")
+"""Heads with a transformer over frames."""
 ENCODER_KEYS = ("encoder", "name", "revision", "encoder_options")
 """Keys of a backbone that is a model by name; the first two are needed."""
 SEEDED_BACKBONES = ("clip", "viclip")
@@ -40,7 +42,7 @@ SEEDED_BACKBONES = ("clip", "viclip")
 # ---- The backbone: text and visual towers that all heads share -----------------------------------------------------
 
 
-class Backbone(ConfigModel):
+class Backbone(ConfigModel, affects="run"):
     """The text and visual towers that all heads share.
 
     >>> Backbone(pretrained="openai").architecture
@@ -59,30 +61,37 @@ class Backbone(ConfigModel):
         "`clip`: open_clip's model name, or a JSON file in open_clip's format. `miniclip_towers`: `resnet18` (with "
         "`weights` in torchvision's names, else random) or `efficientnet_lite0` (packaged ImageNet weights). "
         "`viclip`: `viclip-b`, `viclip-l`, or a JSON file of sizes.",
+        read_with={"kind": ["clip", "viclip", "miniclip_towers"]},
     )
     weights: str | None = config_field(
         None,
         "Local weights file: safetensors, a plain state dict, Hugging Face's CLIP, or a CLIP4Clip checkpoint "
         "(methods with the same head load its head too). `miniclip_towers`: torchvision's resnet18, or a checkpoint of "
         "MiniCLIP (docs/miniclip.md). None: random weights, and the table says so.",
+        read_with={"kind": ["clip", "viclip", "miniclip_towers", "encoder"]},
     )
     pretrained: str | None = config_field(
-        None, "open_clip's tag of published weights, downloaded once, instead of `weights`."
+        None,
+        "open_clip's tag of published weights, downloaded once, instead of `weights`.",
+        read_with={"kind": ["clip", "viclip", "miniclip_towers", "encoder"]},
     )
     family: Literal["openai", "open_clip"] | None = config_field(
         None,
         "Origin of weights whose file does not show it: `openai` (trained with QuickGELU, as MetaCLIP's and DFN's "
         "are too) or `open_clip` (trained with GELU). Needed if open_clip has the architecture with both.",
+        read_with={"kind": ["clip"]},
     )
     allow_torchscript: bool = config_field(
         False,
         "Allow `weights` that are a TorchScript archive, as OpenAI's `.pt` files are. Opening one loads a program: "
         "only for files that you trust.",
+        affects="nothing",
     )
     patch: Literal["2d", "3d"] = config_field(
         "2d",
         "How `clip` cuts a clip into patches: `2d`, each frame alone, or `3d`, over a frame and both its neighbours"
         " (CLIP4Clip's `linear_patch`).",
+        read_with={"kind": ["clip", "viclip", "miniclip_towers", "encoder"]},
     )
     token_mask: float = config_field(
         0.0,
@@ -90,6 +99,7 @@ class Backbone(ConfigModel):
         "patches.",
         ge=0,
         lt=1,
+        read_with={"kind": ["viclip", "encoder"]},
     )
     width: int = config_field(
         256,
@@ -97,9 +107,22 @@ class Backbone(ConfigModel):
         "projections map.",
         ge=8,
         le=4096,
+        read_with={"kind": ["towers", "miniclip_towers", "embeddings"]},
     )
-    text_width: int | None = config_field(None, "`embeddings`: required width of the caption vectors; none: any.", ge=1)
-    item_width: int | None = config_field(None, "`embeddings`: required width of the item vectors; none: any.", ge=1)
+    text_width: int | None = config_field(
+        None,
+        "`embeddings`: required width of the caption vectors; none: any.",
+        ge=1,
+        affects="nothing",
+        read_with={"kind": ["embeddings"]},
+    )
+    item_width: int | None = config_field(
+        None,
+        "`embeddings`: required width of the item vectors; none: any.",
+        ge=1,
+        affects="nothing",
+        read_with={"kind": ["embeddings"]},
+    )
     encoder: str | None = config_field(
         None,
         "`encoder`: what loads the model: `open_clip`, `transformers`, or the dotted path of a module of your own.",
@@ -165,7 +188,7 @@ FilePerSeed = str | dict[int, str]
 """A file, or one for each seed (seed → path)."""
 
 
-class VectorOptions(ConfigModel):
+class VectorOptions(ConfigModel, affects="run"):
     """Options of ``model: vectors``.
 
     >>> VectorOptions(captions="captions.npz", items="items.npz").score
@@ -188,7 +211,7 @@ class VectorOptions(ConfigModel):
         return self
 
 
-class ScoreOptions(ConfigModel):
+class ScoreOptions(ConfigModel, affects="run"):
     """Options of ``model: scores``.
 
     >>> ScoreOptions(file={0: "run0.npz", 1: "run1.npz"}).file[1]
@@ -268,7 +291,7 @@ def _check_same_seeds(**options: FilePerSeed) -> None:
 # ---- The method ----------------------------------------------------------------------------------------------------
 
 
-class Rerank(ConfigModel):
+class Rerank(ConfigModel, affects="scores"):
     """The first of two stages: the method whose first results are scored again.
 
     >>> Rerank(first="meanP").top
@@ -281,7 +304,7 @@ class Rerank(ConfigModel):
     )
 
 
-class Method(ConfigModel):
+class Method(ConfigModel, affects="run"):
     """One row of the tables.
 
     >>> Method(model="ridge").baseline, Method(head="seqTransf").baseline
@@ -305,18 +328,24 @@ class Method(ConfigModel):
         "Temporal head: meanP, projection, seqLSTM, seqTransf, tightTransf, xpool, wti (docs/heads.md), or the dotted "
         "path of your own class. For a `translator`: linear, mlp1, mlp2, geometry_adapter, or the closed forms ridge "
         "and geometry.",
+        read_with={"model": ["clip4clip", "translator"]},
     )
     head_layers: int = config_field(
-        4, "Number of transformer layers in the head (`cross_num_hidden_layers`).", ge=1, le=48
+        4,
+        "Number of transformer layers in the head (`cross_num_hidden_layers`).",
+        ge=1,
+        le=48,
+        read_with={"model": ["clip4clip"], "head": DEEP_HEADS},
     )
     head_start: Literal["clip", "random"] = config_field(
         "clip",
         "Initial weights of transformer heads: `clip`, a copy of the first blocks of CLIP's text tower (as in "
         "CLIP4Clip), or `random`. Positions behind the tower's context start from random weights; a tower of another "
         "width, or of fewer blocks than the head, is refused.",
+        read_with={"model": ["clip4clip"], "head": DEEP_HEADS},
     )
-    label: str = config_field("", "Name in tables and figures; the method's key if empty.")
-    train: str = config_field("", "Text of the table's Train column; the dataset's title if empty.")
+    label: str = config_field("", "Name in tables and figures; the method's key if empty.", affects="report")
+    train: str = config_field("", "Text of the table's Train column; the dataset's title if empty.", affects="report")
     options: dict[str, Any] = config_field({}, "Options of a head, of a model, or of a model or head of your own.")
     noise: bool = config_field(False, "A control: for this method every clip is replaced by noise (as `frames.noise`).")
     rerank: Rerank | None = config_field(
@@ -324,14 +353,18 @@ class Method(ConfigModel):
         "Score only the first results of another, cheaper method (docs/heads.md): of a large test split, a head that "
         "looks at pairs cannot score all of them. `{first: meanP, top: 100}`. Training is the same.",
         legacy_default=None,
+        affects="scores",
     )
     fixed: bool = config_field(
         False,
         "A single model that cannot be trained again, for example a checkpoint without its training recipe. Its "
         "intervals and tests generalise to other queries only. It has one seed. A model of your own that is `fixed` is "
         "scored as your `build` gives it, and needs no training split.",
+        affects="statistics",
     )
-    seeds: list[int] | None = config_field(None, "Seeds of this method, if they differ from the study's.", min_length=1)
+    seeds: list[int] | None = config_field(
+        None, "Seeds of this method, if they differ from the study's.", min_length=1, affects="statistics"
+    )
     training: Training = config_field(Training(), "Overrides of the study's `training` keys for this method.")
 
     @field_validator("seeds")

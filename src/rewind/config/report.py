@@ -37,7 +37,7 @@ def load_metrics(paths: Iterable[str]) -> None:
             raise RewindError(f"metrics: {path}: {error}.") from error
 
 
-class Statistics(ConfigModel):
+class Statistics(ConfigModel, affects="statistics"):
     """Intervals and tests over training seeds and queries.
 
     >>> Statistics(pairs=[("meanP", "seqTransf")]).confidence
@@ -83,7 +83,7 @@ class Statistics(ConfigModel):
         return pairs
 
 
-class Tables(ConfigModel):
+class Tables(ConfigModel, affects="report"):
     """What the tables of ranked settings show.
 
     >>> Tables(columns=["R@1 interval", "item_to_text R@1"]).notes
@@ -184,7 +184,7 @@ def split_column(column: str) -> tuple[str, str, str]:
     return direction, words[0] if words else "", " ".join(words[1:])
 
 
-class Figures(ConfigModel):
+class Figures(ConfigModel, affects="report"):
     """Figures."""
 
     examples: int = config_field(
@@ -211,19 +211,22 @@ CLAIMED_METRICS = ("R@1", "R@5")
 """Metrics in which a win can be claimed; both in percent."""
 
 
-class Verdict(ConfigModel):
+class Verdict(ConfigModel, affects="report"):
     """Which methods should beat which baseline, at what cost, and where their gain should shrink.
 
     >>> Verdict(baseline="uniform", methods=["topical"], control={"uniform": "u0", "topical": "t0"}).max_slowdown
     0.1
     """
 
-    baseline: str = required_field("The baseline that the methods have to beat.")
-    methods: list[str] = required_field("Methods that should beat it, trained with the same seeds.", min_length=1)
+    baseline: str = required_field("The baseline that the methods have to beat.", affects="statistics")
+    methods: list[str] = required_field(
+        "Methods that should beat it, trained with the same seeds.", min_length=1, affects="statistics"
+    )
     control: dict[str, str] = config_field(
         {},
         "For the baseline and for every method, its counterpart trained without the supposed cause of the gain "
         "(topical batches); there the gain over the baseline should be smaller. Empty: no control.",
+        affects="statistics",
     )
     max_slowdown: float = config_field(
         0.10, "Largest tolerated slowdown of a training step, relative to the baseline.", ge=0, le=10
@@ -231,6 +234,7 @@ class Verdict(ConfigModel):
     setting: Literal["origin", "hard", "test"] | None = config_field(
         None,
         f"Setting whose {' and '.join(CLAIMED_METRICS)} are compared; the first of `evaluation.settings` if empty.",
+        affects="statistics",
     )
     requires: list[Literal["zero_shot", "spread"]] = config_field(
         [],
@@ -239,7 +243,11 @@ class Verdict(ConfigModel):
         legacy_default=[],
     )
     rounds: int = config_field(
-        30, "Rounds of timing; in each, every method makes two training steps in turn.", ge=5, le=1000
+        30,
+        "Rounds of timing; in each, every method makes two training steps in turn.",
+        ge=5,
+        le=1000,
+        affects="statistics",
     )
 
     def faults(

@@ -19,6 +19,7 @@ from rewind.config.base import (
     DRAFT_CONTEXT,
     NAME_PATTERN,
     SEED_BOUNDS,
+    Affects,
     ConfigModel,
     config_field,
     fault_message,
@@ -26,6 +27,7 @@ from rewind.config.base import (
     require_unique,
     require_valid_seeds,
     required_field,
+    unread_keys,
 )
 from rewind.config.dataset import Split
 from rewind.config.encoders import SCORING_OPTIONS, EncoderOptions, Encoding
@@ -51,17 +53,12 @@ SHARED_PRETRAINING_NOTE = "given one pre-training"
 SHARED_CHOICE_NOTE = "given one choice of keys"
 TrackerName = Literal["tensorboard", "wandb", "mlflow"]
 RESERVED_NAMES = ("data", "rehearsal")  # folders in results/ that belong to no study
-KEYS_WITHOUT_EFFECT = {
-    "frames": {"store", "workers", "keep_in_memory"},
-    "evaluation": {"cosine_gap", "order", "probes"},
-}
-"""Keys of how frames are read and of what is reported, on which no run depends."""
 _TRAINING_PURPOSES = {"sanity": "over-fit", "sweep": "try numbers of frames with"}
 
 # ---- The study file ------------------------------------------------------------------------------------------------
 
 
-class Frames(ConfigModel):
+class Frames(ConfigModel, affects="run"):
     """Which frames of a clip the model sees.
 
     >>> Frames(max_frames=8, sampling="ends").size
@@ -94,20 +91,27 @@ class Frames(ConfigModel):
         False, "A control: every clip is replaced by noise, always the same for an item; no clip is read."
     )
     workers: int = config_field(
-        0, "Decoding processes beside each job that trains or encodes; 0 decodes in the job itself.", ge=0, le=256
+        0,
+        "Decoding processes beside each job that trains or encodes; 0 decodes in the job itself.",
+        ge=0,
+        le=256,
+        affects="nothing",
     )
     store: bool = config_field(
         False,
         "Decode every clip once into memory-mapped shards (clips × frames × size² × 3 bytes on disk), from which "
         "all runs read. Use it when training from pixels, so that decoding does not keep a GPU waiting, or when each "
         "seed has a pre-training of its own, after which features are computed anew.",
+        affects="nothing",
     )
     keep_in_memory: bool = config_field(
-        False, "Keep decoded frames in memory (small datasets only: clips × frames × size² × 3 bytes)."
+        False,
+        "Keep decoded frames in memory (small datasets only: clips × frames × size² × 3 bytes).",
+        affects="nothing",
     )
 
 
-class Text(ConfigModel):
+class Text(ConfigModel, affects="run"):
     """How captions become tokens.
 
     >>> Text(tokenizer="words").max_words
@@ -132,16 +136,18 @@ class Text(ConfigModel):
         "captions have one each, all others share one.",
         legacy_default=DEFAULT_VOCABULARY_SIZE,
         ge=8,
+        read_with={"tokenizer": ["miniclip"]},
     )
     vocabulary: str | None = config_field(
         None,
         "File of captions whose words make the vocabulary of `tokenizer: miniclip` instead of those of the training "
         "captions, for weights that were trained with them: MiniCLIP's `captions.json`, or one caption a line.",
         legacy_default=None,
+        read_with={"tokenizer": ["miniclip"]},
     )
 
 
-class Pretraining(ConfigModel):
+class Pretraining(ConfigModel, affects="run"):
     """Train the backbone first, on the training split, once for each seed (without pretrained weights)."""
 
     method: Method = config_field(Method(), "Method that is trained; its backbone is kept.")
@@ -156,14 +162,16 @@ class Pretraining(ConfigModel):
         "its own seed.",
         **SEED_BOUNDS,
     )
-    threads: int | None = config_field(None, "CPU threads of a pre-training job; the study's if empty.", ge=1, le=512)
+    threads: int | None = config_field(
+        None, "CPU threads of a pre-training job; the study's if empty.", ge=1, le=512, affects="nothing"
+    )
     max_frames: int | None = config_field(
         None, "Frames per clip while pre-training; the study's if empty.", ge=1, le=512
     )
     training: Training = config_field(Training(), "Overrides of the study's `training` keys.")
 
 
-class Resources(ConfigModel):
+class Resources(ConfigModel, affects="nothing"):
     """What one training job requests from the machine."""
 
     gpus: int = config_field(
@@ -200,9 +208,11 @@ class Study(ConfigModel):
     (['meanP'], 'meanP')
     """
 
-    name: str = required_field("The file's name without `.yaml`; filled in by the reader.", pattern=NAME_PATTERN)
-    title: str = config_field("", "Title of the report; the file's name if empty.")
-    dataset: str = required_field("Name of a file in `config/datasets`.", pattern=NAME_PATTERN)
+    name: str = required_field(
+        "The file's name without `.yaml`; filled in by the reader.", pattern=NAME_PATTERN, affects="report"
+    )
+    title: str = config_field("", "Title of the report; the file's name if empty.", affects="report")
+    dataset: str = required_field("Name of a file in `config/datasets`.", pattern=NAME_PATTERN, affects="data")
     backbone: Backbone = config_field(Backbone(), "The text and visual towers that all heads share.")
     frames: Frames = config_field(Frames(), "Which frames of a clip the model sees.")
     text: Text = config_field(Text(), "How captions become tokens.")
@@ -212,10 +222,10 @@ class Study(ConfigModel):
         "The methods, in the order of the tables' rows. Names consist of letters, digits, `-` and `_`.", min_length=1
     )
     seeds: list[int] = config_field(
-        [0, 1, 2], "Training seeds of all methods; only 0 if no method is trained.", min_length=1
+        [0, 1, 2], "Training seeds of all methods; only 0 if no method is trained.", min_length=1, affects="statistics"
     )
     sanity: Sanity | None = config_field(
-        Sanity(), "The over-fitting check; `null` skips it. A study without training has none."
+        Sanity(), "The over-fitting check; `null` skips it. A study without training has none.", affects="check"
     )
     sweep: Sweep | None = config_field(
         None,
@@ -229,6 +239,7 @@ class Study(ConfigModel):
         "Metrics of your own beside the built-in ones, each the dotted path of a `rewind.ranking_metrics.Metric`, for "
         "example `mylab.metrics.RBP`; docs/add-a-metric.md.",
         legacy_default=[],
+        affects="scores",
     )
     statistics: Statistics = config_field(Statistics(), "Intervals and comparisons.")
     tables: Tables = config_field(Tables(), "What the tables show.")
@@ -239,6 +250,7 @@ class Study(ConfigModel):
         "Log the curves of training runs with `tensorboard`, `wandb` or `mlflow`, which must be installed "
         "(docs/tracking.md). No result depends on it.",
         legacy_default=None,
+        affects="nothing",
     )
 
     @field_validator("seeds")
@@ -278,10 +290,6 @@ class Study(ConfigModel):
         if not (info.context or {}).get(DRAFT_CONTEXT) and (faults := self.faults()):
             raise ValueError("\n".join(faults))
         return self
-
-    def fingerprint(self, **selection: Any) -> dict[str, Any]:
-        """The keys as plain values, without those on which no result depends."""
-        return super().fingerprint(**{"exclude": KEYS_WITHOUT_EFFECT | {"tracking": True}} | selection)
 
     # Methods and their runs
 
@@ -430,8 +438,7 @@ class Study(ConfigModel):
         """
         keys, evaluation = self.methods[method].for_seed(seed), self.evaluation
         if keys.precomputed and seed is not None:
-            table_words = {"label": "", "train": ""}
-            keys = keys.model_copy(update={"training": Training(), "seeds": None, **table_words})
+            keys = keys.model_copy(update={"training": Training(), "seeds": None})
             scoring = Evaluation(settings=evaluation.settings, pair_batch_size=PRECOMPUTED_PAIR_BATCH)
             return RunSpec(backbone=Backbone(), frames=Frames(), text=Text(), evaluation=scoring, method=keys)
         if training is not None:
@@ -706,6 +713,8 @@ class Study(ConfigModel):
         ["figures.method: no method 'meanQ'; available: meanP; did you mean 'meanP'?"]
         """
         faults = [
+            *unread_keys(self),
+            *_unread_faults(self),
             *_named_method_faults(self),
             *_pair_faults(self),
             *_training_faults(self),
@@ -751,7 +760,7 @@ def _nested_value(block: Any, path: str) -> Any:
     return block
 
 
-class RunSpec(ConfigModel):
+class RunSpec(ConfigModel, affects="run"):
     """The slice of a study that one training run depends on; see :meth:`Study.run_spec`."""
 
     backbone: Backbone
@@ -760,11 +769,11 @@ class RunSpec(ConfigModel):
     evaluation: Evaluation
     method: Method
 
-    def fingerprint(self, **selection: Any) -> dict[str, Any]:
-        """The keys as plain values, without those on which no run depends."""
-        # Ranks and statistics read these two; training and similarities do not.
-        excluded = {"evaluation": KEYS_WITHOUT_EFFECT["evaluation"] | {"item_to_text"}, "method": {"fixed", "rerank"}}
-        return super().fingerprint(**{"exclude": KEYS_WITHOUT_EFFECT | excluded} | selection)
+    def fingerprint(self, stage: Affects = "run", **selection: Any) -> dict[str, Any]:
+        values = super().fingerprint(stage, **selection)
+        if self.method.scored_as_it_is:  # of these alone `fixed` decides whether anything is trained
+            values["method"]["fixed"] = True
+        return values
 
     def needed_splits(self, who: str) -> dict[Split, str]:
         """Split → why the run needs it, in words that begin with ``who``, the name of the run."""
@@ -782,6 +791,28 @@ class RunSpec(ConfigModel):
 
 
 # ---- Checks of keys that depend on each other: every fault, with its key, before anything runs ---------------------
+
+
+def _unread_faults(study: Study) -> Iterator[str]:
+    """Keys without effect where they stand, as far as one key of the same block does not say so."""
+    default, shared = Method(), study.training
+    for name, method in study.methods.items():
+        for key in Training.model_fields if method.baseline else ():
+            # What towers are frozen decides whether features are cached, for baselines too.
+            if key not in ("freeze", "deterministic") and getattr(method.training, key) != getattr(shared, key):
+                yield f"methods.{name}.training.{key}: {method.model} is not trained; remove the key"
+        if method.noise and method.model in ("bow", "chance"):
+            yield f"methods.{name}.noise: {method.model} looks at no clip; remove the key"
+    if study.pretraining:
+        for key in ("label", "train", "noise", "rerank", "fixed", "seeds"):
+            if getattr(study.pretraining.method, key) != getattr(default, key):
+                yield f"pretraining.method.{key}: a pre-training is no row of a table; remove the key"
+        if study.pretraining.method.training != default.training:
+            yield "pretraining.method.training: pretraining.training is read instead; move its keys there"
+        if not any(method.uses_study_backbone for method in study.methods.values()):
+            yield "pretraining: no method here starts from the study's backbone; remove it"
+    if study.evaluation.item_to_text != "all_captions" and "item_to_text" not in study.evaluation.directions:
+        yield "evaluation.item_to_text: no item searches captions (evaluation.directions); remove the key"
 
 
 def _named_method_faults(study: Study) -> Iterator[str]:
@@ -832,8 +863,16 @@ def with_method_keys(method: Method, keys: Mapping[str, Any]) -> Method:
 
 
 def _tuning_faults(study: Study) -> Iterator[str]:
-    """Trials of methods that are not trained, that no method accepts, or that are not as many for each."""
-    if study.sweep is None or not study.sweep.tunes:
+    """Trials of methods that are not trained, that no method accepts, that are the same, or not as many for each."""
+    if study.sweep is None:
+        return
+    if not study.sweep.max_frames:
+        own = study.methods.get(study.sweep.method, Method()).training
+        if study.sweep.training not in (Training(), study.training, own):
+            yield "sweep.training: it is for trials of max_frames, and none are tried; remove it"
+        if study.sweep.method != Sweep.model_fields["method"].default:
+            yield "sweep.method: it is for trials of max_frames, and none are tried; remove it"
+    if not study.sweep.tunes:
         return
     trained = study.trained()
     for name in study.sweep.methods:
@@ -853,12 +892,23 @@ def _tuning_faults(study: Study) -> Iterator[str]:
             "give them lists of one length, or search: random with a number of trials and enough values"
         )
     for name in trained:
+        tried: list[tuple[Method, dict[str, Any]]] = []
         for trial in study.trials_of(name):
+            words = f"sweep.keys: methods.{name} with {trial_words(trial)}"
             try:
-                with_method_keys(study.methods[name], trial)
+                method = with_method_keys(study.methods[name], trial)
             except RewindError as error:
-                yield f"sweep.keys: methods.{name} with {trial_words(trial)}: {str(error).removesuffix('.')}"
+                yield f"{words}: {str(error).removesuffix('.')}"
                 break
+            unread = [fault for fault in unread_keys(method) if fault.partition(":")[0] in trial]
+            if unread:
+                path, _, why = unread[0].partition(": ")
+                yield f"{words}: {path}: {why}, or set sweep.methods.{name}: {{{path}: null}}"
+                break
+            if same := next((other for one, other in tried if one == method), None):
+                yield f"{words}: the same as with {trial_words(same)}; remove one"
+                break
+            tried.append((method, trial))
 
 
 def trial_words(keys: Mapping[str, Any]) -> str:
@@ -929,8 +979,6 @@ def _precomputed_faults(study: Study) -> Iterator[str]:
 
 
 def _text_faults(study: Study) -> Iterator[str]:
-    if study.text.tokenizer != "miniclip" and study.text.max_vocabulary != DEFAULT_VOCABULARY_SIZE:
-        yield f"text.max_vocabulary: tokenizer: {study.text.tokenizer} does not read it; remove the key"
     if study.text.tokenizer == "miniclip" and study.backbone.kind == "clip":
         yield "text.tokenizer: miniclip has no end token, which CLIP's text tower reads; use words"
 

@@ -12,7 +12,7 @@ from pydantic import field_validator, model_validator
 from rewind.config.base import SEED_BOUNDS, ConfigModel, config_field, require_unique, required_field
 
 
-class Batch(ConfigModel):
+class Batch(ConfigModel, affects="run"):
     """How captions and clips are put into batches.
 
     >>> Batch(sampler="pk", sampler_options={"captions": 2}).size
@@ -44,7 +44,7 @@ class Batch(ConfigModel):
 TOWERS = ("text", "visual")
 
 
-class Lora(ConfigModel):
+class Lora(ConfigModel, affects="run"):
     """Low-rank adapters of towers (LoRA, arXiv 2106.09685): W + (alpha / rank) · B A, of which A and B are trained.
 
     >>> Lora(rank=4).alpha
@@ -77,7 +77,7 @@ TWINS = "twins"
 """The value of ``training.hard_negatives`` that names no file."""
 
 
-class Training(ConfigModel):
+class Training(ConfigModel, affects="run"):
     """How a method is trained. A method may override any of these keys.
 
     >>> Training(epochs=2, freeze=["visual"]).compute()["training.freeze"]
@@ -134,12 +134,14 @@ class Training(ConfigModel):
         "Final learning rate of that decay as a share of `lr` (`adamw`; `bert_adam` has its own schedule).",
         ge=0,
         le=1,
+        read_with={"optimiser": ["adamw"]},
     )
     warmup_from: Literal["first_step", "zero"] = config_field(
         "first_step",
         "Where that rise begins: after k of W steps the rate is (k + 1) / (W + 1) of `lr`, or with `zero` k / W, so "
         "that the first step moves nothing (`adamw`).",
         legacy_default="first_step",
+        read_with={"optimiser": ["adamw"]},
     )
     clip_norm: float | None = config_field(
         1.0, "Gradients are clipped to this global norm; none: they are not clipped.", gt=0
@@ -206,13 +208,14 @@ class Training(ConfigModel):
         "knows these files, and a run that is made again does not remove them.",
         legacy_default=None,
         ge=1,
+        affects="nothing",
     )
     evaluate_every: int = config_field(1, "Validate after every n epochs, and after the last.", ge=1)
     patience: int | None = config_field(
         None, "Stop early after n validations in a row without a better score; none: train all epochs.", ge=1, le=10_000
     )
     save_every_steps: int = config_field(
-        200, "Save the training state every n steps, in addition to the end of each epoch.", ge=1
+        200, "Save the training state every n steps, in addition to the end of each epoch.", ge=1, affects="nothing"
     )
 
     def compute(self) -> dict[str, object]:
@@ -282,7 +285,7 @@ def opposites_file(keys: Training) -> str | None:
 # ---- What is trained before real runs: the over-fitting check, and trials of numbers of frames ----------------------
 
 
-class Sanity(ConfigModel):
+class Sanity(ConfigModel, affects="check"):
     """The over-fitting check: a model must be able to over-fit a small subset before real runs start."""
 
     clips: int = config_field(200, "Number of training clips to over-fit (originals, one caption each).", ge=2, le=200)
@@ -293,7 +296,7 @@ class Sanity(ConfigModel):
     training: Training = config_field(Training(), "Overrides of the study's `training` keys for this check.")
 
 
-class Range(ConfigModel):
+class Range(ConfigModel, affects="run"):
     """Numbers from which random trials draw.
 
     >>> Range(low=1e-5, high=1e-3, log=True).draw(random.Random(0))
@@ -337,7 +340,7 @@ NOT_TUNABLE = {
 """Keys of a method that trials cannot vary, and why."""
 
 
-class Sweep(ConfigModel):
+class Sweep(ConfigModel, affects="run"):
     """Choose on validation, before real runs: `frames.max_frames` once for all methods, and keys of each method.
 
     >>> sweep = Sweep(keys={"training.lr": [1e-4, 3e-4]}, methods={"seqTransf": {"head_layers": [2, 4]}})
@@ -405,6 +408,16 @@ class Sweep(ConfigModel):
                 raise ValueError(f"{path}: no values to try; null leaves the key out")
             if isinstance(values, list) and len({repr(value) for value in values}) < len(values):
                 raise ValueError(f"{path}: a value is listed twice; remove one")
+        for where, space in (
+            ("keys", self.keys),
+            *((f"methods.{name}", space) for name, space in self.methods.items()),
+        ):
+            for path, values in space.items():
+                if values is None and (where == "keys" or self.keys.get(path) is None):
+                    raise ValueError(
+                        f"{where}: {path}: null leaves a key of sweep.keys out for one method, and here there is none; "
+                        "remove it"
+                    )
         sizes = [math.prod(len(part) for part in space.values() if isinstance(part, list)) for space in spaces]
         if self.search == "grid" and (most := sizes[0] * max(sizes[1:], default=1)) > MAX_TRIALS:
             raise ValueError(f"a grid of up to {most:,} trials of a method; at most {MAX_TRIALS:,}: use search: random")

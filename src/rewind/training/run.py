@@ -478,7 +478,7 @@ def _sanity_check(training_job: TrainingJob, keys: Sanity, result: Path, world: 
     captions_used = captions_used.drop_duplicates("caption")  # two clips under one caption cannot both come first
     clips = clips[clips["item_id"].isin(captions_used["video_id"])].reset_index(drop=True)
     split = run_data.prepare(clips, captions_used.reset_index(drop=True), retriever)
-    state = StateFile(training_job.state, stable_hash(training_job.state_file().fingerprint, keys.fingerprint()))
+    state = StateFile(training_job.state, stable_hash(training_job.state_file().fingerprint, keys.fingerprint("check")))
     rows = _train_on_itself(retriever, split, training_job, state, world)
     best = max(row.get("valid_R@1", 0.0) for row in rows) / 100
     print(f"sanity: training R@1 {best:.3f} on {len(clips)} clips (at least {keys.min_r1} needed)")

@@ -33,8 +33,6 @@ from rewind.video.transcode import ClipReport, transcode_clip
 
 _SHARD_NAME = re.compile(r"(\d+)-of-(\d+)")
 REPORT_COLUMNS = (*(field.name for field in fields(ClipReport)), "sha256", "split")
-# Settings that change no byte of a clip and refuse none, so that changing them makes nothing again.
-_SPEED_KEYS = {"shards", "workers"}
 MediaSettings = Video | Image
 
 
@@ -186,7 +184,7 @@ def make_clips(
     if tasks and isinstance(settings, Video):
         ffmpeg.require_encoder()
     program = images.pillow_version() if isinstance(settings, Image) else ffmpeg.ffmpeg_version()
-    settings_hash = stable_hash(settings.fingerprint(exclude=_SPEED_KEYS), program, code)
+    settings_hash = stable_hash(settings.fingerprint("data", exclude={"shards"}), program, code)
     labels = ("images", "images") if isinstance(settings, Image) else ("videos", "clips")
     progress = Progress(labels[0], len(tasks), labels[1])
     return _run_all(tasks, lambda task: _prepare(task, settings, settings_hash, find_packed), workers, progress)

@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rewind.config import RunSpec, Study
+from rewind.config import Dataset, RunSpec, Study
+from rewind.config.dataset import MadeFrom
+from rewind.config.load import merge_config
 from rewind.config.study import RunKey, with_method_keys
 from rewind.io.files import read_json
 from rewind.workflow.job import Job, NamedList
@@ -48,14 +50,21 @@ def job_pairs(job: Job) -> list[tuple[str, str]]:
 
 
 def run_spec(job: Job) -> RunSpec:
-    """The run's keys, with how frames are read, on which no result depends."""
-    spec = RunSpec.model_validate({"evaluation": {}, "method": {}} | job.params.spec)
-    spec = _with_keys(spec, chosen_keys(job.input.get("tuned")))
-    reading = {
-        "workers": job.execution.get("workers", 0),
-        "keep_in_memory": bool(job.execution.get("keep_in_memory")),
-    }
-    return spec.model_copy(update={"frames": spec.frames.model_copy(update=reading)})
+    """The run's keys, with those on which its results do not depend."""
+    keys = merge_config(job.params.spec, job.execution.get("keys", {}))
+    spec = RunSpec.model_validate({"evaluation": {}, "method": {}} | keys)
+    return _with_keys(spec, chosen_keys(job.input.get("tuned")))
+
+
+def job_dataset(job: Job) -> Dataset:
+    """The data set's keys, as far as the job depends on them, with those on which no result depends."""
+    return Dataset.model_validate(merge_config(job.params.dataset, job.execution.get("keys", {})))
+
+
+def made_from(job: Job) -> MadeFrom:
+    """How a data set of vectors is made from another, likewise."""
+    keys = job.execution.get("keys", {}).get("source", {}).get("made_from", {})
+    return MadeFrom.model_validate(merge_config(job.params.made_from, keys))
 
 
 def chosen_keys(path: str | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import functools
 import json
 import re
 import subprocess
@@ -19,6 +20,9 @@ from typing import Any
 
 import yaml
 
+from rewind.config import Dataset, Study
+from rewind.config.base import ANY_VALUE, uncounted
+from rewind.config.encoders import Encoding
 from rewind.errors import RewindError
 from rewind.hashing import sha256_of
 from rewind.io.files import read_cached_json, read_json, write_text
@@ -199,6 +203,16 @@ def same_data_content(job: PlannedJob) -> bool:
     return len(trained_on) == 1 and trained_on == digests and None not in digests
 
 
+def update_recorded_params(job: PlannedJob, change: JobChange) -> None:
+    """Write the parameters that count now into Snakemake's records of a job's outputs; its code stays as recorded."""
+    code = {repr(value) for one in change.code for value in (one.old, one.new)}
+    for output in job.outputs:
+        if record := snakemake_record(output):
+            kept = [value for value in record["params"] if value not in job.old or value in code]
+            record["params"] = sorted([*kept, *(value for value in job.new if value not in code)])
+            write_text(snakemake_record_path(output), json.dumps(record))
+
+
 def update_recorded_inputs(job: PlannedJob) -> None:
     """Write the present list of input files into Snakemake's records of a job's outputs."""
     for output in job.outputs:
@@ -263,6 +277,8 @@ class JobChange:
         code: code that differs.
         keys: configuration keys that differ, with both values.
         files: files that are missing, incomplete or changed.
+        recounted: whether a parameter differs only by keys that an earlier version counted although no result of the
+            job depends on them.
 
     >>> JobChange([], ["training.epochs: 1 → 2"], ["a.csv is not there"]).words()
     ['training.epochs: 1 → 2', 'a.csv is not there']
@@ -271,9 +287,12 @@ class JobChange:
     code: list[CodeChange]
     keys: list[str]
     files: list[str]
+    recounted: bool = False
 
     def words(self) -> list[str]:
-        return list(dict.fromkeys([*self.keys, *(word for code in self.code for word in code.words()), *self.files]))
+        code = [word for code in self.code for word in code.words()]
+        recounted = ["keys that do not count any more"] if self.recounted and not self.keys else []
+        return list(dict.fromkeys([*self.keys, *code, *recounted, *self.files]))
 
 
 def find_changes(job: PlannedJob, accepted: AcceptedEditStore | None = None) -> JobChange:
@@ -289,7 +308,14 @@ def find_changes(job: PlannedJob, accepted: AcceptedEditStore | None = None) -> 
     code = list(_code_changes(accepted_hashes, [value for value in new if _is_code_hash(value)]))
     explained = {code_hash for change in code for code_hash in (change.old, change.new)}
     old, new = ([one for one in values if not (_is_code_hash(one) and one in explained)] for values in (old, new))
-    return JobChange(code, list(_key_changes(old, new, _recorded_names(job))), list(_file_changes(job)))
+    keys = list(_key_changes(old, new, _recorded_names(job)))
+    return JobChange(code, keys, list(_file_changes(job)), recounted=bool(old or new) and not keys)
+
+
+@functools.cache
+def uncounted_keys() -> dict[str, Any]:
+    """Keys that parameters may lack: those on which only later stages depend or none, and others at one value."""
+    return uncounted(Study) | uncounted(Dataset) | uncounted(Encoding)
 
 
 def _is_code_hash(value: Any) -> bool:
@@ -372,11 +398,26 @@ def _key_changes(old: list[Any], new: list[Any], names: list[tuple[str, Any]]) -
         name = next((name for name, value in names if value == as_recorded), "")
         new_value = max(remaining, key=lambda value: _match_score(old_value, value), default=None)
         if new_value is None or not _match_score(old_value, new_value):
+            if name in uncounted_keys():
+                continue
             yield f"{name or 'a key'} was {_in_words(old_value)} and is no longer given"
             continue
         remaining.remove(new_value)
+        old_value = _without_uncounted(old_value, new_value)
         yield from _value_changes(old_value, new_value, "" if isinstance(old_value, dict) else name)
     yield from (f"a key is given now: {_in_words(value)}" for value in remaining)
+
+
+def _without_uncounted(old: Any, new: Any) -> Any:
+    """An old parameter without the keys that the new one leaves out since nothing depends on them, or on that value."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return old
+    known = uncounted_keys()
+    return {
+        name: _without_uncounted(value, new.get(name))
+        for name, value in old.items()
+        if name in new or not (name in known and (known[name] is ANY_VALUE or known[name] == value))
+    }
 
 
 def _match_score(first: Any, second: Any) -> int:

@@ -60,7 +60,7 @@ class DatasetPlan:
         return [Unwatched(f"{self.folder}/source.tar")] if self.keys.made_here and not self.keys.vectors else []
 
     def source_keys(self) -> dict[str, Any]:
-        return self.keys.fingerprint(include={"name", "source", "reverse"})
+        return self.keys.fingerprint("data", include={"name", "source", "reverse"})
 
     def source_listing(self) -> str | None:
         """A hash of the user's folders of clips or images: another file there is another inventory."""
@@ -69,16 +69,15 @@ class DatasetPlan:
     # Clips and images
 
     def inventory_keys(self) -> dict[str, Any]:
-        media = self.keys.items.removesuffix("s")
-        named = {"name", "source", "reverse", "how_to_get", media}
-        return self.keys.model_dump(mode="json", include=named | self._annotation_keys())
+        named = {"name", "source", "reverse", self.keys.items.removesuffix("s")}
+        return self.keys.fingerprint("data", include=named | self._annotation_keys())
 
     def _annotation_keys(self) -> set[str]:
         """Keys that its annotations depend on, where its file gives them."""
         return {key for key in ("allow_overlap", "only") if getattr(self.keys, key)}
 
     def media_keys(self) -> dict[str, Any]:
-        return self.keys.media.fingerprint(exclude={"shards", "workers"})
+        return self.keys.media.fingerprint("data", exclude={"shards"})
 
     def shard_files(self, suffix: str) -> list[str]:
         """Files of the shards of its clips, by their suffix."""
@@ -114,7 +113,7 @@ class DatasetPlan:
 
     def caption_keys(self) -> dict[str, Any]:
         included = {"name", "source", "reverse"} | ({"image"} if self.keys.items == "images" else set())
-        return self.keys.model_dump(mode="json", include=included | self._clips_key() | self._annotation_keys())
+        return self.keys.fingerprint("data", include=included | self._clips_key() | self._annotation_keys())
 
     def _clips_key(self) -> set[str]:
         return set() if self.keys.clips else {"clips"}
@@ -125,7 +124,7 @@ class DatasetPlan:
 
     def group_keys(self) -> dict[str, Any]:
         included = {"name", "source", "reverse", "groups"}
-        return self.keys.fingerprint(include=included | self._clips_key() | self._annotation_keys())
+        return self.keys.fingerprint("statistics", include=included | self._clips_key() | self._annotation_keys())
 
     @functools.cached_property
     def has_groups(self) -> bool:
@@ -141,7 +140,7 @@ class DatasetPlan:
 
     def question_keys(self) -> dict[str, Any]:
         included = {"name", "source", "reverse", "answers", "foils"}
-        return self.keys.fingerprint(include=included | self._clips_key() | self._annotation_keys())
+        return self.keys.fingerprint("scores", include=included | self._clips_key() | self._annotation_keys())
 
     def question_files(self, probes: Iterable[str]) -> Files:
         """Tables that probes read beside captions, by the name of the input."""
@@ -152,7 +151,7 @@ class DatasetPlan:
 
     def vector_report_keys(self) -> dict[str, Any]:
         further = set() if self.keys.vectors else {"reverse", "clips"}
-        return self.keys.fingerprint(include={"name", "source"} | self._annotation_keys() | further)
+        return self.keys.fingerprint("data", include={"name", "source"} | self._annotation_keys() | further)
 
     def captions(self, *splits: str) -> dict[str, str]:
         return {split: f"{self.folder}/captions/{self.name}_{split}.csv" for split in splits}
@@ -189,7 +188,11 @@ class DatasetPlan:
         return weights + [path for encoding in by_name for path in encoding.files()]
 
     def made_from_keys(self) -> dict[str, Any]:
-        return self._made_from().fingerprint(exclude={"threads"})
+        return self._made_from().fingerprint("data")
+
+    def execution(self) -> dict[str, Any]:
+        """Keys that its jobs need and no result depends on: changing them makes nothing stale."""
+        return {"keys": self.keys.left_out("report")}
 
     def encode_dataset_gpus(self) -> int:
         """One, if a study on it uses GPUs and its networks are large."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rewind.config import Dataset, Study
-from rewind.config.base import ConfigModel
+from rewind.config.base import Affects, ConfigModel
 from rewind.errors import RewindError
 from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.code_hash import StageCode, store_code_hash
@@ -112,14 +112,19 @@ class WorkflowPlan:
             patterns.append(f"{re.escape(name)}(?={ahead})")
         return "|".join(patterns)
 
-    def key(self, name: str) -> Callable[[Any], Any]:
-        """A function of wildcards: a key of the study or data set, such as ``statistics.pairs``."""
+    def key(self, name: str, stage: Affects = "report") -> Callable[[Any], Any]:
+        """A function of wildcards: a key of the study or data set, such as ``statistics.pairs``.
+
+        Args:
+            name: path of the key.
+            stage: of a block, the keys that results of this stage depend on.
+        """
 
         def value(wildcards: Any) -> Any:
             found: Any = self._plan_of(wildcards).keys
             for part in name.split("."):
                 found = getattr(found, part)
-            return found.fingerprint() if isinstance(found, ConfigModel) else found
+            return found.fingerprint(stage) if isinstance(found, ConfigModel) else found
 
         return value
 
@@ -161,6 +166,19 @@ class WorkflowPlan:
         """A parameter that makes nothing stale: Snakemake compares none that is made from inputs."""
         return lambda wildcards, input: self._ask(wildcards, name)
 
+    def execution(self, spec: str = "") -> Callable[[Any, Any], dict[str, Any]]:
+        """Such a parameter: the keys that a job needs although its results do not depend on them.
+
+        Args:
+            spec: the method of a study's plan that answers with the keys of the run.
+        """
+
+        def value(wildcards: Any, input: Any) -> dict[str, Any]:
+            keys: dict[str, Any] = self._ask(wildcards, "execution")
+            return keys | ({"keys": self._ask(wildcards, spec).left_out("run")} if spec else {})
+
+        return value
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         found: list[Any] = [getattr(kind, name, None) for kind in (StudyPlan, DatasetPlan)]
         methods = [method for method in found if callable(method)]
@@ -168,7 +186,7 @@ class WorkflowPlan:
             raise AttributeError(f"no plan has {name!r}")
         if any("attempt" in inspect.signature(method).parameters for method in methods):
             return lambda wildcards, attempt: self._ask(wildcards, name, attempt=attempt)
-        return lambda wildcards: self._ask(wildcards, name)
+        return lambda wildcards: _plain(self._ask(wildcards, name))
 
     def _plan_of(self, wildcards: Any) -> Any:
         """The plan that a job belongs to."""
@@ -190,3 +208,8 @@ class WorkflowPlan:
             return self._as_input(method(**values))
         except RewindError as error:
             raise self._error(str(error)) from None
+
+
+def _plain(value: Any) -> Any:
+    """Keys of a run as the part that counts."""
+    return value.fingerprint() if isinstance(value, ConfigModel) else value

@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rewind.config import Backbone, Method, Study
+from rewind.config import Backbone, Method, RunSpec, Study
 from rewind.config.dataset import EmbeddingsSource
 from rewind.config.encoders import Encoding
+from rewind.config.evaluation import Evaluation
 from rewind.config.methods import ENCODER_KEYS
 from rewind.config.report import Verdict
 from rewind.config.study import RunKey, with_method_keys
@@ -129,10 +130,11 @@ class StudyPlan:
         return self.keys.methods[name]
 
     def study_keys(self) -> dict[str, Any]:
-        return self.keys.fingerprint()
+        """What the report is made by; of the over-fitting check it says nothing."""
+        return self.keys.model_copy(update={"sanity": None}).fingerprint() | {"sanity": None}
 
     def dataset_keys(self) -> dict[str, Any]:
-        return self.dataset.keys.fingerprint()
+        return self.dataset.keys.fingerprint("report")
 
     def own_metrics(self) -> list[str]:
         """Dotted paths of the study's own metrics; a job loads them before its script's work begins."""
@@ -151,8 +153,8 @@ class StudyPlan:
     def random_factors(self) -> dict[str, Any]:
         return self.keys.random_factors()
 
-    def run_spec(self, method: str, seed: int) -> dict[str, Any]:
-        return self.keys.run_spec(method, seed=seed).fingerprint()
+    def run_spec(self, method: str, seed: int) -> RunSpec:
+        return self.keys.run_spec(method, seed=seed)
 
     def evaluation_spec(self, method: str, seed: int | None = None) -> dict[str, Any]:
         """What a similarity matrix depends on besides the model: not how it was trained."""
@@ -173,11 +175,9 @@ class StudyPlan:
 
     def execution(self) -> dict[str, Any]:
         """How jobs compute, whatever comes out: nothing is stale where these keys change."""
-        frames, resources = self.keys.frames, self.keys.resources
+        resources = self.keys.resources
         return {
             "require_gpu": resources.require_gpu,
-            "workers": frames.workers,
-            "keep_in_memory": frames.keep_in_memory,
             "state_folder": resources.state_folder,
             "tracking": self.keys.tracking,
         }
@@ -283,7 +283,7 @@ class StudyPlan:
 
     def frame_view(self, frames: int) -> dict[str, Any]:
         """Which frames a store holds."""
-        keys = self.keys.frames.fingerprint(include={"size", "sampling", "rate", "fit"})
+        keys = self.keys.frames.fingerprint("run", include={"size", "sampling", "rate", "fit"})
         return {"max_frames": frames, **keys}
 
     def decoding_workers(self) -> int:
@@ -309,18 +309,18 @@ class StudyPlan:
             return {"features": features}
         return self.pixel_files(most)
 
-    def sanity_spec(self) -> dict[str, Any]:
+    def sanity_spec(self) -> RunSpec:
         assert self.keys.sanity
         keys = self.keys.sanity.training
         if self.keys.pretraining:
             keys = keys.model_copy(update={"freeze": []})
         if keys.hard_negatives:  # the question is whether clips and captions belong together, with any loss
             keys = keys.model_copy(update={"hard_negatives": None, "objective": "infonce", "objective_options": {}})
-        return self.keys.run_spec(self.sanity_method(), keys).fingerprint()
+        return self.keys.run_spec(self.sanity_method(), keys)
 
     def sanity_file(self) -> str | list[str]:
-        """What says that the over-fitting check was passed, of studies that have it."""
-        return f"{self.folder}/sanity.json" if self.keys.sanity else []
+        """What says that the over-fitting check was passed, of studies that have it: it is waited for, and no more."""
+        return Unwatched(f"{self.folder}/sanity.json") if self.keys.sanity else []
 
     def pretraining_frames(self) -> int:
         assert self.keys.pretraining
@@ -332,12 +332,16 @@ class StudyPlan:
         opposites = self._opposites(self.keys.pretraining.training)
         return self.pixel_files(self.pretraining_frames()) | ({"opposites": opposites} if opposites else {})
 
-    def pretraining_spec(self) -> dict[str, Any]:
+    def pretraining_spec(self) -> RunSpec:
         keys = self.keys.pretraining
         assert keys
-        method = keys.method.model_copy(update={"training": keys.training})
-        first = next(iter(self.keys.methods))
-        return self.keys.run_spec(first, keys.training).model_copy(update={"method": method}).fingerprint()
+        evaluation = self.keys.evaluation.model_copy(update={"zero_shot": None})
+        return self._shared_spec(keys.method.model_copy(update={"training": keys.training}), evaluation)
+
+    def _shared_spec(self, method: Method, evaluation: Evaluation) -> RunSpec:
+        """Of what is made for several methods: keys of none, as noise in the place of clips, are in it."""
+        keys = self.keys
+        return RunSpec(backbone=keys.backbone, frames=keys.frames, text=keys.text, evaluation=evaluation, method=method)
 
     def pretraining_seed(self, part: str) -> int:
         part = self._checked_part(part, self.keys.pretrains_per_seed)
@@ -371,8 +375,11 @@ class StudyPlan:
 
     def features_spec(self) -> dict[str, Any]:
         """What the features of a frozen tower depend on: no method, no training key."""
-        spec = self.keys.run_spec(next(iter(self.keys.methods))).fingerprint()
+        spec = self.features_run().fingerprint()
         return {key: spec[key] for key in ("backbone", "frames", "text")}
+
+    def features_run(self) -> RunSpec:
+        return self._shared_spec(Method(), Evaluation())
 
     def feature_threads(self) -> int:
         return self.keys.resources.feature_threads or self.keys.resources.threads
@@ -381,9 +388,9 @@ class StudyPlan:
         assert self.keys.frames_sweep
         return self._learning_inputs(self.keys.frames_sweep.method, frames=frames)
 
-    def sweep_trial_spec(self) -> dict[str, Any]:
+    def sweep_trial_spec(self) -> RunSpec:
         assert self.keys.frames_sweep
-        return self.keys.run_spec(self.keys.frames_sweep.method, self.keys.frames_sweep.training).fingerprint()
+        return self.keys.run_spec(self.keys.frames_sweep.method, self.keys.frames_sweep.training)
 
     def sweep_trials(self) -> list[str]:
         """``run.json`` of every trial."""
@@ -400,13 +407,12 @@ class StudyPlan:
         """What a trial learns from: what a run does."""
         return self._learning_inputs(method, seed) | {"best": self.best_file}
 
-    def trial_spec(self, method: str, trial: str) -> dict[str, Any]:
+    def trial_spec(self, method: str, trial: str) -> RunSpec:
         trials = self.trials(method)
         if trial not in trials:
             raise RewindError(f"{self.name}/{method} has no trial {trial}; it has {', '.join(trials) or 'none'}.")
         tried = with_method_keys(self.method(method), trials[trial])
-        spec = self.keys.model_copy(update={"methods": {method: tried}}).run_spec(method, tried.training)
-        return spec.fingerprint()
+        return self.keys.model_copy(update={"methods": {method: tried}}).run_spec(method, tried.training)
 
     def trial_records(self, method: str, seed: int) -> list[str]:
         """``run.json`` of every trial, in the order of :meth:`trials`."""
@@ -551,14 +557,14 @@ class StudyPlan:
         encoding = self._reranking_encoding(method)
         return encoding.content() if encoding else None
 
-    def reranking_execution(self, method: str) -> dict[str, Any]:
-        encoding = self._reranking_encoding(method)
-        return self.execution() | ({"batch_size": encoding.batch_size} if encoding else {})
+    def reranking_execution(self, method: str, seed: int) -> dict[str, Any]:
+        encoding, keys = self._reranking_encoding(method), self.run_spec(method, seed).left_out("run")
+        return self.execution() | {"keys": keys} | ({"batch_size": encoding.batch_size} if encoding else {})
 
     def rerank_keys(self, method: str) -> dict[str, Any]:
         rerank = self.method(method).rerank
         assert rerank is not None  # the rule is of such methods alone
-        return rerank.fingerprint()
+        return rerank.fingerprint("scores")
 
     def rank_files(self) -> list[str]:
         return self.per_run("ranks/{method}/seed{seed}.parquet")
@@ -605,7 +611,7 @@ class StudyPlan:
         """What a run's zero-shot accuracy depends on besides the model."""
         assert self.keys.evaluation.zero_shot
         spec = self.evaluation_spec(method)
-        keys = self.keys.evaluation.zero_shot.fingerprint(exclude={"validation_images"})
+        keys = self.keys.evaluation.zero_shot.fingerprint("run", exclude={"validation_images"})
         return spec | {"evaluation": spec["evaluation"] | {"zero_shot": keys}}
 
     def zero_shot_runs(self) -> list[RunKey]:

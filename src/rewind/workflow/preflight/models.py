@@ -370,7 +370,13 @@ def _model_keys(study: Study, planned: PlannedModel) -> Any:
     zero_shot = study.evaluation.zero_shot is not None
     training = planned.block and planned.block.training.model_dump(mode="json")
     asks_foils = planned.spec.method.precomputed and _asks_foils(study, planned)
-    return [planned.spec.fingerprint(), training, zero_shot, study.training.model_dump(mode="json"), asks_foils]
+    return [
+        planned.spec.model_dump(mode="json"),
+        training,
+        zero_shot,
+        study.training.model_dump(mode="json"),
+        asks_foils,
+    ]
 
 
 def _model_file_hashes(planned: PlannedModel) -> list[str]:
