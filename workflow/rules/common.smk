@@ -15,12 +15,14 @@ from rewind.io.files import read_json
 from rewind.system_errors import user_message
 from rewind.video.shards import how_to_restore_shards, missing_shards
 from rewind.workflow.accepted import AcceptedEditStore
+from rewind.workflow.checksums import how_to_restore, is_made_otherwise, lost_outputs, restore_times
 from rewind.workflow.code_hash import StageCode
 from rewind.workflow.config import custom_rules, load_checked_config, load_config
 from rewind.workflow.plan.files import Unwatched, UserFile
 from rewind.workflow.plan.rules import CodeHashes, WorkflowPlan
 from rewind.workflow.plan.study import DRAWN_OF_A_RUN, PICTURES, PICTURES_OF_A_RUN
 from rewind.workflow.preflight.checks import CACHE_FILE, Preflight, run_checks
+from rewind.workflow.stale import recorded_time
 from rewind.workflow.user_inputs import UserInputs
 
 # Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for is there. Jobs
@@ -39,12 +41,18 @@ except Exception as error:
     if sentence := user_message(error):
         raise WorkflowError(sentence) from None
     raise
+FOLDERS = [Path(f"results/{name}") for name in (*STUDIES, *(f"data/{name}" for name in DATASETS))]
 LOST = [path for name in DATASETS for path in missing_shards(Path(f"results/data/{name}/videos"))]
 if FIRST_PROCESS:
     atexit.register(CODE.reader.memory.save)
     atexit.register(SEEN.keep)
-    if LOST:
-        print(f"note: {how_to_restore_shards(LOST)}", file=sys.stderr)
+    SEEN.restore_times()
+    for folder in FOLDERS:
+        restore_times(folder, recorded_time)
+        if gone := lost_outputs(folder):
+            print(f"note: {how_to_restore(gone)}", file=sys.stderr)
+    if gone := [path for path in LOST if not is_made_otherwise(path)]:
+        print(f"note: {how_to_restore_shards(gone)}", file=sys.stderr)
 
 
 def chosen_frames(name):

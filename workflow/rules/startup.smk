@@ -10,6 +10,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from rewind.provenance import decode_config, encode_config, record_command
+from rewind.workflow.checksums import job_origin
 from rewind.workflow.temporary_files import remove_old_temporary_files
 
 # Where this workflow is a module of another one, files of keys that are not there are its own.
@@ -48,7 +49,12 @@ onstart:
     settings = (
         workflow.executor_settings if getattr(workflow.executor_plugin, "name", "") == "slurm" else None
     )
-    planned = [(job.rule.name, list(map(str, job.output))) for job in workflow.dag.needrun_jobs()]
+    planned = []
+    for job in workflow.dag.needrun_jobs():
+        outputs = list(map(str, job.output))
+        gone = set(LOST).intersection(outputs)
+        origin = job_origin(dict(job.params.items()), map(str, job.input)) if gone else ""
+        planned.append((job.rule.name, outputs, origin))
     try:
         run_checks(
             "start",

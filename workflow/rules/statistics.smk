@@ -283,7 +283,7 @@ rule step_time:
         specs=plan.timed_specs,
         baseline=plan.key("tables.verdict.baseline"),
         rounds=plan.key("tables.verdict.rounds"),
-        threads=plan.key("resources.threads"),
+        threads=lambda wildcards, input: study(wildcards).resources.threads,
         dataset=plan.key("dataset"),
         seed=plan.first_seed,
         execution=plan.execution(),

@@ -21,7 +21,7 @@ from rewind.exports.share import CARD, SUFFIX, opened_share, share_study
 from rewind.io.files import archive_contains, atomic_write, check_output_file, check_output_folder, read_cached_json
 from rewind.report.board.site import Board
 from rewind.report.board.studies import BoardStudy, StudyCard, read_board_study, study_card
-from rewind.workflow.checksums import verify_files_below
+from rewind.workflow.checksums import how_to_restore, lost_outputs, verify_files_below
 
 PAGES_FOLDER = "studies"
 """Folder, within a board's, of copies of the studies' pages."""
@@ -136,6 +136,8 @@ def find_study(text: str) -> StudyFolders:
     results = path if len(path.parts) > 1 else Path("results", text)
     name = results.name
     if not (results / "metrics.csv").is_file():
+        if gone := lost_outputs(results):
+            raise RewindError(f"{text}: {how_to_restore(gone)}")
         raise RewindError(
             f"{text}: no results in {results}; run the study first (`snakemake --cores all`), or name the folder of "
             "its results."

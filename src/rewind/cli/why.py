@@ -13,8 +13,10 @@ from rewind.workflow.stages import DISPLAY_STAGES, strip_rule_prefix
 from rewind.workflow.stale import (
     JobChange,
     PlannedJob,
+    dry_run,
     find_changes,
     inputs_only_moved,
+    parse_dry_run,
     planned_jobs,
     update_recorded_inputs,
     update_recorded_params,
@@ -31,9 +33,13 @@ def why(targets: Sequence[str]) -> int:
         The exit code.
     """
     accepted = AcceptedEditStore()
-    changes = [(job, find_changes(job, accepted)) for job in planned_jobs(targets)]
+    text = dry_run(targets)
+    notes = [line.removeprefix("note: ") for line in text.splitlines() if line.startswith("note: ")]
+    changes = [(job, find_changes(job, accepted)) for job in parse_dry_run(text)]
+    for note in notes:  # files that are gone, and that no target lacks
+        print(note)
     if not changes:
-        print("nothing is stale")
+        print("nothing else is stale" if notes else "nothing is stale")
         return 0
     follow_ups: dict[str, int] = {}
     for job, change in changes:

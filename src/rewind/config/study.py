@@ -799,7 +799,8 @@ def _unread_faults(study: Study) -> Iterator[str]:
     for name, method in study.methods.items():
         for key in Training.model_fields if method.baseline else ():
             # What towers are frozen decides whether features are cached, for baselines too.
-            if key not in ("freeze", "deterministic") and getattr(method.training, key) != getattr(shared, key):
+            inherited = getattr(shared, key), getattr(default.training, key)
+            if key not in ("freeze", "deterministic") and getattr(method.training, key) not in inherited:
                 yield f"methods.{name}.training.{key}: {method.model} is not trained; remove the key"
         if method.noise and method.model in ("bow", "chance"):
             yield f"methods.{name}.noise: {method.model} looks at no clip; remove the key"

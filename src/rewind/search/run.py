@@ -14,7 +14,7 @@ from rewind.errors import RewindError
 from rewind.io.strict import read_user_json
 from rewind.provenance import file_hash
 from rewind.search.trust import check_record
-from rewind.workflow.checksums import verify_files_below
+from rewind.workflow.checksums import how_to_restore, lost_outputs, verify_files_below
 
 MODEL_FILE, RECORD_FILE = "model.safetensors", "run.json"
 TRAIN_CAPTIONS_ENDING = "_train.csv"
@@ -112,6 +112,8 @@ def _check_finished(folder: Path) -> None:
     missing = f"{' and '.join(missing_files)} {'are' if len(missing_files) > 1 else 'is'} missing"
     if folder.resolve().parent.parent.name != "runs":
         raise RewindError(f"{folder}: no run: {missing}; name a run: results/<study>/runs/<method>/seed<k>.")
+    if gone := [path for path in lost_outputs(folder.parents[2]) if path.parent == folder]:
+        raise RewindError(f"{folder}: {how_to_restore(gone)}")
     begun = " Training has started and will resume." if _training_state_file(folder).is_file() else ""
     raise RewindError(f"{folder}: the run is not finished: {missing}.{begun} `snakemake --cores all` finishes it.")
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
 import re
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from rewind.errors import RewindError
-from rewind.hashing import crc32_of, sha256_of
+from rewind.hashing import crc32_of, sha256_of, stable_hash
 from rewind.io.files import non_file_kind, reraise_system_error, write_text
 
 if TYPE_CHECKING:
@@ -83,6 +84,20 @@ def structural_fault(path: Path, thoroughly: bool = False) -> str:
     except Exception as error:  # each format and library raises kinds of its own
         reraise_system_error(error, path)
         return f"not a readable {_KIND_NAMES[path.suffix]}; it was truncated or changed ({_first_line(error)})"
+
+
+def how_to_restore(lost: Sequence[str | Path]) -> str:
+    """The message about :func:`lost_outputs`.
+
+    >>> how_to_restore(["results/demo/metrics.csv"]).partition(": made")[0]
+    'results/demo/metrics.csv'
+    """
+    files = [str(path) for path in lost]
+    names = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    return (
+        f"{names}: made before, but not there now. Snakemake makes nothing again that its targets do not lack; to make "
+        f"{'it' if len(files) == 1 else 'them'} again: `snakemake --cores all {' '.join(files)}`."
+    )
 
 
 def how_to_remake(path: str | Path) -> str:
@@ -258,12 +273,119 @@ def verify_files_below(folder: str | Path, *patterns: str) -> None:
     """Verify the files that a command is about to read; those without a checksum are left to the command itself.
 
     Raises:
-        RewindError: if one is not as it was made.
+        RewindError: if one is not as it was made, or was made and is not there.
     """
+    lost = [path for path in lost_outputs(Path(folder)) if any(path.match(f"{folder}/{one}") for one in patterns)]
+    if lost:
+        raise RewindError(how_to_restore(lost))
     for pattern in patterns:
         for path in sorted(Path(folder).glob(pattern)):
             if (checksum_file := _checksum_path(path)) and _read_checksums(checksum_file):
                 verify_file(path)
+
+
+def sealed_outputs(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Outputs of a study or data set with the content of their checksum files, whether they are still there or not.
+
+    Args:
+        folder: ``results/<study>`` or ``results/data/<dataset>``.
+    """
+    seals = folder / CHECKSUM_FOLDER
+    for file in sorted(seals.rglob("[!.]*.json")):
+        if content := _read_checksums(file):
+            yield folder / file.relative_to(seals).with_suffix(""), content
+
+
+def lost_outputs(folder: Path) -> list[Path]:
+    """Outputs that a job made and that are not there any more, of runs that the study still has."""
+    runs = _read_columns(folder / "metrics.csv", "method", "seed")
+    shards = _read_columns(folder / "videos/shards.csv", "shard")
+
+    def belongs(path: Path, rule: str) -> bool:
+        if rule.endswith("trial") and path.suffix == ".safetensors":
+            return False  # temporary: Snakemake itself removes it
+        name = path.relative_to(folder).as_posix()
+        if run := re.match(r"(?:.*/)?([^/]+)[/.]seed(\d+)\b", name):
+            return run.groups() in runs if runs else (folder / "runs" / run[1] / f"seed{run[2]}").exists()
+        if shard := re.match(r"videos/(shards/\d+-of-\d+)\.", name):
+            return not shards or (f"{shard[1]}.tar",) in shards
+        # Other keys have other folders of these, and whoever needs the disk removes them.
+        return path.parent.exists() or not name.startswith(("vectors/", "features/", "frames/", "figures/"))
+
+    gone = [(path, content["rule"]) for path, content in sealed_outputs(folder) if not path.exists()]
+    return [path for path, rule in gone if belongs(path, rule)]
+
+
+def _read_columns(table: Path, *names: str) -> set[tuple[str, ...]]:
+    """The different values of some columns of a CSV file; none where it cannot be read."""
+    try:
+        with table.open(encoding="utf-8", newline="") as stream:
+            return {tuple(row[name] for name in names) for row in csv.DictReader(stream)}
+    except (OSError, ValueError, KeyError, csv.Error):
+        return set()
+
+
+def restore_times(folder: Path, recorded_time: Callable[[str], float | None] = lambda output: None) -> None:
+    """Give outputs that were touched or copied, and have the same content, the time back that they had.
+
+    Snakemake compares files above a size by their times alone. Only files of another time are read, and each once.
+
+    Args:
+        folder: as for :func:`sealed_outputs`.
+        recorded_time: the time of an output by Snakemake's own record, which jobs in one submission share; None: the
+            time at which its job wrote it.
+    """
+    for path, content in sealed_outputs(folder):
+        # Snakemake takes the time of a file that it leaves in a folder for the folder's.
+        stamp, files = (path / ".snakemake_timestamp", content["files"]) if path.is_dir() else (path, content["files"])
+        newest = max(files.values(), key=lambda checksum: checksum[1]) if path.is_dir() else files.get("")
+        with contextlib.suppress(OSError):  # a read-only folder goes by times
+            stat = stamp.stat()
+            if newest is None or stat.st_mtime_ns == newest[1]:
+                continue
+            recorded = recorded_time(str(path))
+            if stat.st_mtime == recorded or any(_differs(_member_path(path, name), *files[name]) for name in files):
+                continue
+            if recorded is not None:
+                os.utime(stamp, (stat.st_atime, recorded))
+            else:
+                os.utime(stamp, ns=(stat.st_atime_ns, newest[1]))
+            if stamp.stat().st_mtime not in (recorded, newest[1]) and stamp.stat().st_mtime_ns != newest[1]:
+                newest[1] = stamp.stat().st_mtime_ns  # a file system with coarser times
+                write_text(cast(Path, _checksum_path(path)), json.dumps(content, indent=1) + "\n")
+
+
+def _differs(file: Path, size: int, _time: int, sha256: str, _crc32: int | None = None) -> bool:
+    return file.stat().st_size != size or sha256_of(file) != sha256
+
+
+def job_origin(params: Mapping[str, Any], inputs: Iterable[str]) -> str:
+    """A hash of what a job's outputs follow from: its parameters, and the content of inputs that jobs made."""
+    counted = {name: value for name, value in params.items() if name != "execution"}
+    made = {path: content["files"] for path in inputs if (content := _sealed(path))}
+    return stable_hash(counted, {path: sorted((n, f[2]) for n, f in files.items()) for path, files in made.items()})
+
+
+def is_made_otherwise(shard: str, origin: str | None = None) -> bool:
+    """Whether a shard of clips that is gone was being made anew, from other sources or by other keys than before.
+
+    Args:
+        shard: the tar file, ``results/data/<dataset>/videos/shards/<n>-of-<N>.tar``.
+        origin: of the job that would make it; None: as far as files say.
+    """
+    index = str(Path(shard).with_suffix(".index.csv"))
+    table, made = _sealed(Path(shard).parents[1] / "shards.csv"), _sealed(index)
+    if table is None:
+        return False
+    before: str | None = table.get("inputs", {}).get(index)
+    if before is None:  # an earlier version wrote none; a job that was killed left no checksum of its index
+        return made is None
+    return before != origin if origin is not None else made is None or before != made.get("origin")
+
+
+def _sealed(path: str | Path) -> dict[str, Any] | None:
+    file = _checksum_path(path)
+    return _read_checksums(file) if file else None
 
 
 def explain_failure(job: Job, error: Exception) -> RewindError | None:
@@ -294,13 +416,21 @@ def write_checksums(job: Job) -> None:
     """Write the checksums of a job's outputs; in a read-only folder they go without."""
     wildcards = ", ".join(f"{name}={value}" for name, value in job.wildcards.items())
     header = {"rule": job.rule, "job": wildcards, "when": time.strftime("%Y-%m-%d %H:%M")}
+    header["origin"] = job_origin(job.params.items(), job.input)
+    # What clips follow from says whether a shard that is gone would come back with the same bytes.
+    indexes = {
+        str(path): origin
+        for path in job.input
+        if path.endswith(".index.csv") and (origin := (_sealed(path) or {}).get("origin"))
+    }
+    content = header | ({"inputs": indexes} if indexes else {})
     for path in job.output:
         checksum_file = _checksum_path(path)
         if checksum_file is None or not Path(path).exists() or _CHECKED_WHEN_READ.fullmatch(str(path)):
             continue
         files = {name: list(_file_checksum(_member_path(Path(path), name))) for name in _file_names(Path(path))}
         with contextlib.suppress(OSError):
-            write_text(checksum_file, json.dumps(header | {"files": files}, indent=1) + "\n")
+            write_text(checksum_file, json.dumps(content | {"files": files}, indent=1) + "\n")
 
 
 def _checksum_path(path: str | Path) -> Path | None:

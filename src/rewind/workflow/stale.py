@@ -77,7 +77,12 @@ class PlannedJob:
 
 
 def planned_jobs(targets: Sequence[str]) -> list[PlannedJob]:
-    """Jobs that ``snakemake TARGET…`` would run here, in its order; the name of a study stands for all of that study.
+    """Jobs that ``snakemake TARGET…`` would run here, in its order; a study's name stands for all of that study."""
+    return parse_dry_run(dry_run(targets))
+
+
+def dry_run(targets: Sequence[str]) -> str:
+    """What ``snakemake -n TARGET…`` prints.
 
     Raises:
         RewindError: with Snakemake's message, where it refuses.
@@ -88,10 +93,10 @@ def planned_jobs(targets: Sequence[str]) -> list[PlannedJob]:
     command = [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "--nolock"]
     command += ["--config", f"studies=[{','.join(studies)}]"] if studies else []
     files = [name for name in targets if name not in studies]
-    dry_run = subprocess.run([*command, *(["--", *files] if files else [])], capture_output=True, text=True)
-    if dry_run.returncode:
-        raise RewindError(f"snakemake -n refuses:\n{refusal_reason(dry_run.stdout, dry_run.stderr)}")
-    return parse_dry_run(dry_run.stdout + "\n" + dry_run.stderr)
+    done = subprocess.run([*command, *(["--", *files] if files else [])], capture_output=True, text=True)
+    if done.returncode:
+        raise RewindError(f"snakemake -n refuses:\n{refusal_reason(done.stdout, done.stderr)}")
+    return done.stdout + "\n" + done.stderr
 
 
 def refusal_reason(stdout: str, stderr: str) -> str:
@@ -151,6 +156,12 @@ def _split_values(text: str) -> list[str]:
 def snakemake_record(output: str) -> dict[str, Any]:
     """Snakemake's record of how it made a file; empty where there is none."""
     return read_cached_json(snakemake_record_path(output)) or {}
+
+
+def recorded_time(output: str) -> float | None:
+    """The time that an output had when Snakemake recorded its job; None where it recorded none."""
+    time = snakemake_record(output).get("endtime")
+    return time if isinstance(time, float) else None
 
 
 def snakemake_record_path(output: str) -> Path:

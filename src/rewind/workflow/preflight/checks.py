@@ -17,6 +17,7 @@ from rewind.gpu import count_visible_gpus
 from rewind.io.cache import JsonCache
 from rewind.video.ffmpeg import require_encoder
 from rewind.video.shards import how_to_restore_shards
+from rewind.workflow.checksums import is_made_otherwise
 from rewind.workflow.preflight import cluster, files, models
 from rewind.workflow.preflight.annotations import annotation_faults
 from rewind.workflow.preflight.faults import FaultCollector
@@ -37,7 +38,7 @@ class Preflight:
         targets: the command line: a submission needs a file that nothing else does.
         cache: what passed before, by all that it depends on.
         lost: clips' shards that were made and are not there any more.
-        planned: rule and outputs of every job that is to run.
+        planned: rule, outputs and origin of every job that is to run (:func:`rewind.workflow.checksums.job_origin`).
         local: whether jobs run on this machine, and not on nodes that may have more GPUs.
         slurm: settings of Snakemake's Slurm plugin; None where it is not used.
     """
@@ -47,7 +48,7 @@ class Preflight:
     targets: Sequence[str] = ()
     cache: JsonCache = field(default_factory=JsonCache)
     lost: Sequence[str] = ()
-    planned: Sequence[tuple[str, Sequence[str]]] = ()
+    planned: Sequence[tuple[str, Sequence[str], str]] = ()
     local: bool = False
     slurm: Any = None
 
@@ -129,10 +130,14 @@ def ffmpeg_of_this_machine(inputs: Preflight) -> Faults:
 
 
 def lost_clips(inputs: Preflight) -> Faults:
-    """Shards of clips that are gone are made again by themselves or not at all, or all that follows would run."""
-    outputs = {path for _, paths in inputs.planned for path in paths}
-    if outputs.intersection(inputs.lost) and not all(rule.endswith("video_shard") for rule, _ in inputs.planned):
-        raise RewindError(how_to_restore_shards(inputs.lost))
+    """Shards of clips that are gone are made again by themselves or not at all, or all that follows would run.
+
+    One that will hold other clips, as a key of theirs was changed, is a stage like any other, killed or not.
+    """
+    again = {path: origin for _, paths, origin in inputs.planned for path in paths}
+    gone = [path for path in inputs.lost if path in again and not is_made_otherwise(path, again[path])]
+    if gone and not all(rule.endswith("video_shard") for rule, *_ in inputs.planned):
+        raise RewindError(how_to_restore_shards(gone))
     return {}
 
 
@@ -187,7 +192,7 @@ def run_checks(when: Literal["read", "start"], inputs: Preflight, faults: FaultC
         ConfigErrors: everything that is wrong in files.
         RewindError: what is not a fault of a file, from the first check that finds it.
 
-    >>> run_checks("start", Preflight({}, lost=["0-of-1.tar"], planned=[("video_shard", ["0-of-1.tar"])]))
+    >>> run_checks("start", Preflight({}, lost=["0-of-1.tar"], planned=[("video_shard", ["0-of-1.tar"], "")]))
     """
     faults = faults or FaultCollector()
     try:
