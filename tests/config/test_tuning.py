@@ -19,18 +19,18 @@ ANY_LR = {"training.lr": {"low": 1e-5, "high": 1e-2, "log": True}}
 
 
 def study(sweep: dict[str, Any], **more: Any) -> Study:
-    methods = {"meanP": {}, "seqLSTM": {"head": "seqLSTM"}, "chance": {"model": "chance"}}
+    methods = {"meanP": {}, "seqTransf": {"head": "seqTransf"}, "chance": {"model": "chance"}}
     return Study(**{"name": "s", "dataset": "d", "methods": methods, "sweep": sweep} | more)
 
 
 def test_a_grid_is_every_combination_and_a_method_may_have_values_of_its_own() -> None:
     keys = LR | {"training.weight_decay": [0.1, 0.2]}
-    tried = study({"keys": keys, "methods": {"seqLSTM": {"training.lr": [0.5, 0.6]}}})
+    tried = study({"keys": keys, "methods": {"seqTransf": {"training.lr": [0.5, 0.6]}}})
     assert tried.trials_of("chance") == []
     assert tried.trials_of("meanP")[1] == {"training.lr": 1e-4, "training.weight_decay": 0.2}
-    assert [trial["training.lr"] for trial in tried.trials_of("seqLSTM")] == [0.5, 0.5, 0.6, 0.6]
+    assert [trial["training.lr"] for trial in tried.trials_of("seqTransf")] == [0.5, 0.5, 0.6, 0.6]
     other = {"training.weight_decay": None, "head_layers": [1, 2]}
-    assert study({"keys": keys, "methods": {"seqLSTM": other}}).trials_of("seqLSTM")[0].keys() == {
+    assert study({"keys": keys, "methods": {"seqTransf": other}}).trials_of("seqTransf")[0].keys() == {
         "training.lr",
         "head_layers",
     }
@@ -41,7 +41,7 @@ def test_random_trials_are_as_many_for_each_and_depend_on_seed_and_method() -> N
     tried = study(sweep)
     trials = tried.trials_of("meanP")
     assert trials == study(sweep).trials_of("meanP") and len(trials) == 5
-    assert trials != tried.trials_of("seqLSTM") and trials != study(sweep | {"seed": 1}).trials_of("meanP")
+    assert trials != tried.trials_of("seqTransf") and trials != study(sweep | {"seed": 1}).trials_of("meanP")
     assert all(1e-5 <= trial["training.lr"] <= 1e-2 for trial in trials)
     more = study(sweep | {"trials": 7}).trials_of("meanP")
     assert more[:5] == trials, "what was tried already is not tried again"
@@ -101,6 +101,13 @@ def test_what_cannot_be_tried_is_refused(keys: dict[str, Any]) -> None:
         ({"keys": LR, "methods": {"chance": {"head_layers": [1, 2]}}}, ["sweep.methods.chance"]),
         ({"keys": LR, "search": "random", "trials": 9}, ["sweep.trials"]),
         ({"keys": {"head_layers": [1, 200]}}, ["sweep.keys"]),
+        ({"keys": {"head_layers": [1, 2]}}, ["sweep.keys", "methods.meanP", "head: meanP does not read it"]),
+        ({"keys": {"training.weight_decay": [0, 0.0]}}, ["sweep.keys", "weight_decay 0.0"]),
+        ({"keys": {"training.lr_floor": [0, 0.1], "training.optimiser": ["bert_adam"]}}, ["sweep.keys", "lr_floor"]),
+        ({"keys": {"training.lr": None, "training.eps": [1e-6, 1e-7]}}, ["keys: training.lr: null"]),
+        ({"keys": LR, "methods": {"meanP": {"training.eps": None}}}, ["methods.meanP: training.eps: null"]),
+        ({"keys": LR, "training": {"epochs": 3}}, ["sweep.training"]),
+        ({"keys": LR, "method": "seqTransf"}, ["sweep.method"]),
     ],
 )
 def test_what_is_not_fair_or_not_possible_is_refused_with_its_key(sweep: dict[str, Any], places: list[str]) -> None:

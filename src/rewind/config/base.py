@@ -139,7 +139,8 @@ def uncounted(model: type[ConfigModel]) -> dict[str, Any]:
 
 def _counted(stage: Affects) -> frozenset[Affects | None]:
     """What the keys decide that a stage depends on."""
-    return frozenset([stage, None] if stage not in _STAGES else [*_STAGES[: _STAGES.index(stage) + 1], None])
+    before = _STAGES.index("run" if stage == "check" else stage) + 1
+    return frozenset([*_STAGES[:before], stage, None])
 
 
 def _as_before(value: Any, dumped: Any, counted: frozenset[Affects | None]) -> Any:

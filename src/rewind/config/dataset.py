@@ -775,7 +775,9 @@ class Dataset(ConfigModel, affects="data"):
         affects="scores",
     )
     max_missing: float = config_field(
-        0.0, "Largest tolerated share of missing or unreadable clips, 0 to 1; above it the videos stage fails.",
+        0.0,
+        "Largest tolerated share of missing or unreadable clips, 0 to 1; above it the videos stage fails. Finished "
+        "data are not counted again.",
         ge=0, le=1, affects="check")  # fmt: skip
     video: Video = config_field(Video(), "How source clips are normalised.")
     image: Image = config_field(Image(), "How source images are normalised, if the dataset has images.")

@@ -101,7 +101,8 @@ class Frames(ConfigModel, affects="run"):
         False,
         "Decode every clip once into memory-mapped shards (clips × frames × size² × 3 bytes on disk), from which "
         "all runs read. Use it when training from pixels, so that decoding does not keep a GPU waiting, or when each "
-        "seed has a pre-training of its own, after which features are computed anew.",
+        "seed has a pre-training of its own, after which features are computed anew. Where it is changed, `rewind "
+        "accept` keeps finished runs.",
         affects="nothing",
     )
     keep_in_memory: bool = config_field(
@@ -176,9 +177,8 @@ class Resources(ConfigModel, affects="nothing"):
 
     gpus: int = config_field(
         1,
-        "GPUs per training job; without a GPU the job runs on the CPU and says so. Changing it trains and scores "
-        "nothing again, and only renders tables and figures: every batch is the same on any number of GPUs "
-        "(docs/cluster.md).",
+        "GPUs per training job; without a GPU the job runs on the CPU and says so. Changing it makes "
+        "nothing stale: every batch is the same on any number of GPUs (docs/cluster.md).",
         ge=0,
         le=64,
     )
@@ -225,7 +225,10 @@ class Study(ConfigModel):
         [0, 1, 2], "Training seeds of all methods; only 0 if no method is trained.", min_length=1, affects="statistics"
     )
     sanity: Sanity | None = config_field(
-        Sanity(), "The over-fitting check; `null` skips it. A study without training has none.", affects="check"
+        Sanity(),
+        "The over-fitting check; `null` skips it (`rewind accept` keeps finished runs). A study without training has "
+        "none.",
+        affects="check",
     )
     sweep: Sweep | None = config_field(
         None,

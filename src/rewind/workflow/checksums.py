@@ -336,22 +336,23 @@ def restore_times(folder: Path, recorded_time: Callable[[str], float | None] = l
             time at which its job wrote it.
     """
     for path, content in sealed_outputs(folder):
+        files = content["files"]
         # Snakemake takes the time of a file that it leaves in a folder for the folder's.
-        stamp, files = (path / ".snakemake_timestamp", content["files"]) if path.is_dir() else (path, content["files"])
-        newest = max(files.values(), key=lambda checksum: checksum[1]) if path.is_dir() else files.get("")
+        stamp = path / ".snakemake_timestamp" if path.is_dir() else path
+        checksum = max(files.values(), key=lambda one: one[1], default=None) if path.is_dir() else files.get("")
         with contextlib.suppress(OSError):  # a read-only folder goes by times
             stat = stamp.stat()
-            if newest is None or stat.st_mtime_ns == newest[1]:
+            if checksum and stat.st_mtime_ns == checksum[1]:
                 continue
             recorded = recorded_time(str(path))
             if stat.st_mtime == recorded or any(_differs(_member_path(path, name), *files[name]) for name in files):
                 continue
             if recorded is not None:
                 os.utime(stamp, (stat.st_atime, recorded))
-            else:
-                os.utime(stamp, ns=(stat.st_atime_ns, newest[1]))
-            if stamp.stat().st_mtime not in (recorded, newest[1]) and stamp.stat().st_mtime_ns != newest[1]:
-                newest[1] = stamp.stat().st_mtime_ns  # a file system with coarser times
+            elif checksum:
+                os.utime(stamp, ns=(stat.st_atime_ns, checksum[1]))
+            if checksum and stamp.stat().st_mtime != recorded and stamp.stat().st_mtime_ns != checksum[1]:
+                checksum[1] = stamp.stat().st_mtime_ns  # a file system with coarser times
                 write_text(cast(Path, _checksum_path(path)), json.dumps(content, indent=1) + "\n")
 
 

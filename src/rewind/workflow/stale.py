@@ -179,8 +179,10 @@ def snakemake_record_path(output: str) -> Path:
 _STORAGE_FILES = re.compile(
     r"results/data/[^/]+/(videos/(report\.csv|shards\.csv|clips\.csv|shards/[^/]+\.tar)|captions/report\.json|source\.tar)"
     r"|results/[^/]+/frames/frames\d+/(index\.json|items\.csv|shards)"
+    r"|results/[^/]+/sanity\.json"
 )
-"""Files that hold clips or frames, or say where they are: the content of both is covered by the data set's digest."""
+"""Files that hold clips or frames, or say where they are: the content of both is covered by the data set's digest. And
+what the over-fitting check says, on which no run depends."""
 
 
 def inputs_only_moved(job: PlannedJob) -> bool:
