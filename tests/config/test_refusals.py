@@ -287,7 +287,7 @@ def test_every_check_is_in_the_list_and_needs_something_that_is_known() -> None:
 def test_just_before_the_first_job_the_first_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     studies = {"demo": SimpleNamespace(resources=SimpleNamespace(gpus=8))}
     lost = ["results/data/d/videos/shards/0-of-1.tar"]
-    planned = [("video_shard", lost), ("videos", ["results/data/d/videos/report.csv"])]
+    planned = [("video_shard", lost, "origin"), ("videos", ["results/data/d/videos/report.csv"], "")]
     monkeypatch.setattr(checks, "count_visible_gpus", lambda: 2)
     with refusal("config/studies/demo.yaml: resources.gpus", error=ConfigErrors):
         checks.run_checks("start", checks.Preflight(studies, lost=lost, planned=planned, local=True))
@@ -312,6 +312,34 @@ def test_an_ffmpeg_without_the_encoder_is_told_before_the_first_job(
     checks.run_checks("start", checks.Preflight({}, {"d": clips}, planned=[("train", [])], local=True))
     checks.run_checks("start", checks.Preflight({}, {"d": pictures}, planned=planned, local=True))
     checks.run_checks("start", checks.Preflight({}, {"d": clips}, planned=planned))  # on nodes with an ffmpeg of theirs
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"methods.meanP.head_layers": 2}, "methods.meanP.head_layers"),
+        ({"methods.meanP.head_start": "random"}, "methods.meanP.head_start"),
+        ({"methods.chance.head": "seqTransf"}, "methods.chance.head"),
+        ({"methods.chance.training.lora": {"rank": 4}}, "methods.chance.training.lora"),
+        ({"methods.chance.training.lr": 0.5}, "methods.chance.training.lr"),
+        ({"methods.chance.noise": True}, "methods.chance.noise"),
+        ({"training.optimiser": "bert_adam", "training.lr_floor": 0.1}, "training.lr_floor"),
+        ({"text.vocabulary": "words.txt"}, "text.vocabulary"),
+        ({"backbone.token_mask": 0.5}, "backbone.token_mask"),
+        ({"backbone.width": 64}, "backbone.width"),
+        ({"pretraining": {"method": {"rerank": {"first": "meanP"}}}}, "pretraining.method.rerank"),
+        ({"pretraining": {"method": {"training": {"lr": 0.5}}}}, "pretraining.method.training"),
+        ({"pretraining": {"method": {"noise": True}}}, "pretraining.method.noise"),
+        (
+            {"evaluation.directions": ["text_to_item"], "evaluation.item_to_text": "best_caption"},
+            "evaluation.item_to_text",
+        ),
+    ],
+)
+def test_a_key_that_nothing_reads_where_it_stands_is_refused(checkout: Path, change: dict, place: str) -> None:
+    write("s", change)
+    with refusal(f"{FILE}: {place}", error=ConfigErrors):
+        load_study("s", "config/studies")
 
 
 @pytest.mark.slow

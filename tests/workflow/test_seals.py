@@ -162,3 +162,87 @@ def test_files_elsewhere_and_those_of_a_bucket_have_no_seals():
         made(name, b"{")
         checksums.verify_file(name)
     assert not list(Path().rglob(".seals"))
+
+
+def test_outputs_that_were_touched_get_their_time_back_and_others_keep_theirs(folder):
+    files = [made(MODEL.format(seed), f"weights {seed}".encode()) for seed in (0, 1, 2)]
+    then = [file.stat().st_mtime_ns for file in files]
+    for file, time in zip(files, (1, 2**62, 2**61), strict=True):
+        os.utime(file, ns=(time, time))
+    files[1].write_bytes(b"weights 7")
+    os.utime(files[1], ns=(5, 5))
+    checksums.restore_times(Path("results/mini"))
+    assert [file.stat().st_mtime_ns for file in files] == [then[0], 5, then[2]]
+    checksums.restore_times(Path("results/mini"), lambda output: 1e9 if output == str(files[0]) else None)
+    assert files[0].stat().st_mtime_ns == then[0], "one of the two times is enough"
+    os.utime(files[0], ns=(7, 7))
+    checksums.restore_times(Path("results/mini"), lambda output: 1e9 if output == str(files[0]) else None)
+    assert files[0].stat().st_mtime == 1e9, "jobs in one submission have the time at which it ended"
+
+
+def test_a_file_of_a_known_time_is_not_read(monkeypatch):
+    file = made(MODEL.format(0), b"weights")
+    monkeypatch.setattr(checksums, "sha256_of", lambda path: pytest.fail("read"))
+    checksums.restore_times(Path("results/mini"))
+    os.utime(file, (1e9, 1e9))
+    checksums.restore_times(Path("results/mini"), lambda output: 1e9)
+
+
+def test_a_folder_goes_by_the_file_that_stands_for_its_time():
+    folder = Path("results/mini/tables")
+    folder.mkdir(parents=True)
+    (folder / "a.md").write_text("table")
+    checksums.write_checksums(given(str(folder), rule="tables"))
+    stamp = folder / ".snakemake_timestamp"
+    stamp.touch()
+    os.utime(stamp, (2e9, 2e9))
+    checksums.restore_times(Path("results/mini"))
+    assert stamp.stat().st_mtime_ns == (folder / "a.md").stat().st_mtime_ns
+
+
+def test_what_was_made_and_is_gone_is_named_as_far_as_the_study_still_has_it():
+    made("results/mini/metrics.csv", b"method,seed\nmeanP,0\n")
+    for method in ("meanP", "old"):
+        made(f"results/mini/ranks/{method}/seed0.json", b"{}").unlink()
+    trial = Path("results/mini/sweep/frames2.safetensors")
+    trial.parent.mkdir()
+    trial.write_bytes(b"")
+    checksums.write_checksums(given(str(trial), rule="sweep_trial"))
+    trial.unlink()
+    lost = checksums.lost_outputs(Path("results/mini"))
+    assert list(map(str, lost)) == ["results/mini/ranks/meanP/seed0.json"]
+    with refusal("results/mini/ranks/meanP/seed0.json"):
+        checksums.verify_files_below("results/mini", "ranks/*/*")
+    checksums.verify_files_below("results/mini", "metrics.csv")
+
+
+SHARD = "results/data/d/videos/shards/0-of-1"
+
+
+def shard_of(qp: int) -> Job:
+    outputs = NamedList([f"{SHARD}.csv", f"{SHARD}.index.csv"], {})
+    return Job("video_shard", NamedList([], {}), outputs, NamedList([qp], {"media": {"qp": qp}}), {}, 1, {}, "a.log")
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_shard_that_is_gone_is_lost_unless_it_was_being_made_otherwise(monkeypatch, earlier):
+    origin = checksums.job_origin
+    if earlier:  # which wrote no origins
+        monkeypatch.setattr(checksums, "job_origin", lambda *_: None)
+    for path in shard_of(20).output:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("name,offset,bytes,sha256\n")
+    checksums.write_checksums(shard_of(20))
+    made_table = given("results/data/d/videos/shards.csv", rule="videos", inputs=(f"{SHARD}.index.csv",))
+    Path(made_table.output[0]).write_text("shard,files,bytes,sha256\n")
+    checksums.write_checksums(made_table)
+    monkeypatch.setattr(checksums, "job_origin", origin)
+    same, other = (checksums.job_origin(shard_of(qp).params.items(), []) for qp in (20, 30))
+    tar = f"{SHARD}.tar"
+    assert not checksums.is_made_otherwise(tar) and not checksums.is_made_otherwise(tar, same)
+    checksums.clear_checksums(shard_of(30))  # killed
+    assert checksums.is_made_otherwise(tar) and checksums.is_made_otherwise(tar, other)
+    if not earlier:
+        assert not checksums.is_made_otherwise(tar, same), "the key was set back: it comes back as it was"
+        checksums.write_checksums(shard_of(30))  # finished, and killed before its index was joined with the others
+        assert checksums.is_made_otherwise(tar) and checksums.is_made_otherwise(tar, other)

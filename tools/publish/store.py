@@ -258,7 +258,6 @@ COSINE_GAP_FILES = {
 EFFICIENCY_FILES = {"efficiency.csv": "efficiency/efficiency.csv"}
 BENCHMARK_FILE = "figures.csv"
 _UNREAD_COLUMNS = ("boot_procedure",)  # long, the same in every row, and in no table
-_DISPLAY_KEYS = ("label", "train", "seeds")  # keys of a method that change no number of a run
 
 
 def machine_folders(root: Path, source: str) -> list[Path]:
@@ -365,7 +364,6 @@ def _check_run_keys(study: Study, method: str, seed: int, file: Path) -> None:
     recorded, present = read_json(file).get("spec", {}), study.run_spec(method, seed=seed).fingerprint()
     if study.pretraining:  # the weights are those of the pre-training
         present["backbone"].pop("weights")
-    present["method"] = {key: value for key, value in present["method"].items() if key not in _DISPLAY_KEYS}
     parts = ("backbone", "frames", "text", "method")
     if differences := changed_values({p: recorded.get(p, {}) for p in parts}, {p: present[p] for p in parts}):
         raise RewindError(
