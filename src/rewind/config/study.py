@@ -896,7 +896,7 @@ def _tuning_faults(study: Study) -> Iterator[str]:
             "give them lists of one length, or search: random with a number of trials and enough values"
         )
     for name in trained:
-        tried: list[tuple[Method, dict[str, Any]]] = []
+        tried: list[tuple[dict[str, Any], dict[str, Any]]] = []
         for trial in study.trials_of(name):
             words = f"sweep.keys: methods.{name} with {trial_words(trial)}"
             try:
@@ -909,10 +909,11 @@ def _tuning_faults(study: Study) -> Iterator[str]:
                 path, _, why = unread[0].partition(": ")
                 yield f"{words}: {path}: {why}, or set sweep.methods.{name}: {{{path}: null}}"
                 break
-            if same := next((other for one, other in tried if one == method), None):
+            counted = method.fingerprint("run")
+            if same := next((other for one, other in tried if one == counted), None):
                 yield f"{words}: the same as with {trial_words(same)}; remove one"
                 break
-            tried.append((method, trial))
+            tried.append((counted, trial))
 
 
 def trial_words(keys: Mapping[str, Any]) -> str:

@@ -408,16 +408,11 @@ class Sweep(ConfigModel, affects="run"):
                 raise ValueError(f"{path}: no values to try; null leaves the key out")
             if isinstance(values, list) and len({repr(value) for value in values}) < len(values):
                 raise ValueError(f"{path}: a value is listed twice; remove one")
-        for where, space in (
-            ("keys", self.keys),
-            *((f"methods.{name}", space) for name, space in self.methods.items()),
-        ):
-            for path, values in space.items():
-                if values is None and (where == "keys" or self.keys.get(path) is None):
-                    raise ValueError(
-                        f"{where}: {path}: null leaves a key of sweep.keys out for one method, and here there is none; "
-                        "remove it"
-                    )
+        nothing = [path for path, values in self.keys.items() if values is None]
+        for name, space in self.methods.items():
+            nothing += [f"methods.{name}.{p}" for p, v in space.items() if v is None and self.keys.get(p) is None]
+        if nothing:
+            raise ValueError(f"{nothing[0]}: null leaves out a key that keys tries, and there is none; remove it")
         sizes = [math.prod(len(part) for part in space.values() if isinstance(part, list)) for space in spaces]
         if self.search == "grid" and (most := sizes[0] * max(sizes[1:], default=1)) > MAX_TRIALS:
             raise ValueError(f"a grid of up to {most:,} trials of a method; at most {MAX_TRIALS:,}: use search: random")
