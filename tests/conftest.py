@@ -21,6 +21,8 @@ import messages  # noqa: E402
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# As in jobs (rewind.torch_setup.reproduce_on_cpu): the same bits wherever in memory tensors are.
+os.environ.setdefault("MKL_CBWR", "AVX2,STRICT")
 
 # No test is timed: a busy machine is no fault.
 hypothesis.settings.register_profile("rewind", deadline=None)

@@ -196,8 +196,8 @@ def environment() -> dict[str, Any]:
 def hardware() -> dict[str, Any]:
     """Devices as torch sees them now, its CUDA and cuDNN versions, and whether matrix products use TF32.
 
-    Also the CPU cores that this process may use, and the vector instructions that torch and oneDNN compute with: others
-    round differently, so training on a CPU ends at other weights. What a CPU or a CPU build does not have is None.
+    Also the CPU cores that this process may use, and the vector instructions that torch, oneDNN and MKL compute with:
+    others round differently, so training on a CPU ends at other weights. What a CPU or CPU build does not have is None.
     """
     import torch  # here, because the workflow starts without it
 
@@ -212,6 +212,7 @@ def hardware() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "onednn_max": os.environ.get("ONEDNN_MAX_CPU_ISA"),
+        "mkl_cbwr": os.environ.get("MKL_CBWR"),
     }
 
 

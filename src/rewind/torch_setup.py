@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import random
 
 import numpy as np
@@ -18,12 +19,24 @@ def set_deterministic(threads: int) -> None:
     TF32 rounds the factors of a product to 10 bits of mantissa and sums in float32, many times as fast. It is used on
     GPUs alone, and ``NVIDIA_TF32_OVERRIDE=0``, NVIDIA's own switch, forbids it; ``run.json`` says which it was.
     """
+    reproduce_on_cpu()
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     keep_freed_memory()
     if torch.cuda.is_available():
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
+
+
+def reproduce_on_cpu() -> None:
+    """Make MKL, where torch has it, give the same bits wherever in memory the same numbers are.
+
+    A run that was killed and goes on has its tensors elsewhere. By itself MKL rounds by their alignment, and by how
+    rows are divided among threads. It reads the variable at its first product; a user's own value stays.
+    """
+    if torch.backends.mkl.is_available():
+        branch = "AVX512" if torch.backends.cpu.get_cpu_capability() == "AVX512" else "AVX2"
+        os.environ.setdefault("MKL_CBWR", f"{branch},STRICT")
 
 
 def keep_freed_memory() -> None:

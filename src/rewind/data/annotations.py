@@ -85,6 +85,23 @@ def twin_of(item_id: str) -> str:
     return item_id + TWIN_SUFFIX
 
 
+def twin_rows(item_ids: Sequence[str]) -> np.ndarray:
+    """(m,) row of each item's twin, of a twin that of its original; -1 for items without one.
+
+    Args:
+        item_ids: (m,) each once.
+
+    >>> twin_rows(["a", "b", "a_rev"]).tolist()
+    [2, -1, 0]
+    """
+    row_of_item = {item: row for row, item in enumerate(item_ids)}
+    twin = np.full(len(item_ids), -1)
+    for item, row in row_of_item.items():
+        if (partner := row_of_item.get(twin_of(item))) is not None:
+            twin[row], twin[partner] = partner, row
+    return twin
+
+
 def read_annotations(dataset: Dataset, sources: str) -> Annotations:
     """Read a dataset's annotations.
 

@@ -72,7 +72,8 @@ class ReorderedFrames:
 
     def __init__(self, inputs: FrameSource, control: str, item_ids: Sequence[str]) -> None:
         self.inputs, self.control, self.item_ids = inputs, control, list(item_ids)
-        self.copies = getattr(inputs, "copies", False)  # the inputs of a user's own model may lack the attribute
+        # The inputs of a user's own model may lack these attributes.
+        self.copies, self.twins = getattr(inputs, "copies", False), getattr(inputs, "twins", None)
 
     def __len__(self) -> int:
         return len(self.inputs)

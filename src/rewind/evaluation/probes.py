@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 
 from rewind.config.evaluation import DIRECTION_FOLDS, HUBNESS_NEIGHBOURS, VALUE_COLUMNS
-from rewind.data.annotations import twin_of
+from rewind.data.annotations import twin_of, twin_rows
 from rewind.data.captions import SplitTables, load_split
 from rewind.data.readers import MISSING_SCORE
 from rewind.data.score_matrix import open_scores
@@ -31,7 +31,6 @@ from rewind.evaluation.foils import binary_pair_values, combined_accuracy, foil_
 from rewind.evaluation.geometry import answer_scores, answer_threshold, measure_geometry
 from rewind.evaluation.ranking import unscored_settings
 from rewind.evaluation.similarity import encode_captions, similarity_matrix
-from rewind.evaluation.twins import twin_columns
 from rewind.io.files import read_csv, write_parquet
 from rewind.loading.encode import encode_all_items, frame_features, to_main_memory
 from rewind.loading.run_data import PreparedSplit, RunData, job_device, load_trained_model
@@ -318,7 +317,7 @@ def probe_direction_of_time(run: ProbedRun) -> Iterator[pd.DataFrame]:
     """
     items, captions, _ = run.tables("test")
     items, _ = run.retriever.covers(items, captions)
-    twin = twin_columns(items["item_id"])
+    twin = twin_rows(items["item_id"])
     paired = np.flatnonzero(twin >= 0)
     asked, place = items.iloc[paired], pd.Series(np.arange(len(paired)), index=paired)
     if (groups := asked["cluster_id"].nunique()) < DIRECTION_FOLDS:

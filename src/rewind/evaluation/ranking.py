@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rewind.data.annotations import is_among, twin_of
+from rewind.data.annotations import is_among, twin_of, twin_rows
 from rewind.data.readers import MISSING_SCORE
 from rewind.errors import RewindError
-from rewind.evaluation.twins import binary_candidates, twin_columns
+from rewind.evaluation.twins import binary_candidates
 from rewind.ranking_metrics import BINARY_GALLERY, METRICS, expected_worth, hits, median_rank_with_ties, reciprocal_rank
 
 # ---- Settings: which queries search which gallery ------------------------------------------------------------------
@@ -302,7 +302,7 @@ def rank_searches(
     ]
     own = own_columns(captions["video_id"], items)
     # Two passes over the matrix, which may be a file: the second compares all scores with those of the truths.
-    pairs = pair_scores(similarity, own, twin_columns(items["item_id"].tolist()))
+    pairs = pair_scores(similarity, own, twin_rows(items["item_id"].tolist()))
     _refuse_invalid(pairs, captions, items, where)
     _count_rivals(similarity, own, pairs, searches, item_to_text)
     return searches

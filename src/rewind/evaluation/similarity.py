@@ -122,8 +122,8 @@ MAX_COLUMNS_AT_ONCE = 2**13
 class Pairs:
     """All pairs of encoded captions and items, scored in blocks.
 
-    Equal features are scored once: two items with the same features tie exactly, whereas a matrix product may round
-    differently in different columns.
+    Equal features of items are scored once: two items with the same features tie exactly, whereas a matrix product may
+    round differently in different columns. All blocks have one number of rows, so that equal captions tie too.
 
     Args:
         retriever: the model.
@@ -133,6 +133,7 @@ class Pairs:
 
     def __init__(self, retriever: Retriever, captions: Features, items: Features, m: int, most: int) -> None:
         self.retriever, self.captions, self.count = retriever, captions, m
+        self.total = len(next(iter(captions.values())))
         distinct, self.group = _distinct_rows(items, m)
         if len(distinct) < m:
             items = {name: value[distinct.to(value.device)] for name, value in items.items()}
@@ -148,7 +149,7 @@ class Pairs:
             if block % world.size != world.rank:
                 continue
             captions = slice(top, min(top + self.step, rows.stop))
-            part = self._block(captions, slice(left, left + self.columns))
+            part = self._rows(captions, slice(left, left + self.columns))
             here = slice(captions.start - rows.start, captions.stop - rows.start)
             if self.distinct == self.count:
                 scores[here, left : left + self.columns] = part
@@ -163,16 +164,15 @@ class Pairs:
 
         Where no two items differ, each part is the one column that stands for all.
         """
-        total = len(next(iter(self.captions.values())))
         if self.distinct == 1:
-            for top in range(0, total, self.step):
-                yield self._block(slice(top, top + self.step), slice(0, 1)).numpy()
+            for top in range(0, self.total, self.step):
+                yield self._rows(slice(top, min(top + self.step, self.total)), slice(0, 1)).numpy()
             return
         step = max(1, SCORES_PER_PART // self.count)
         if step > self.step:
-            step -= step % self.step  # blocks of the same shape, whose products round equally
-        for top in range(0, total, step):
-            yield self.rows(slice(top, min(top + step, total)), world)
+            step -= step % self.step
+        for top in range(0, self.total, step):
+            yield self.rows(slice(top, min(top + step, self.total)), world)
 
     def at(self, rows: np.ndarray, columns: np.ndarray, world: World = SINGLE_PROCESS) -> np.ndarray:
         """Scores of some pairs, float32 (p,), on every process: captions are shared among the processes.
@@ -182,8 +182,7 @@ class Pairs:
         Args:
             rows, columns: int (p,) captions and items.
         """
-        count = len(next(iter(self.captions.values())))
-        distinct, text_group = _distinct_rows(self.captions, count)
+        distinct, text_group = _distinct_rows(self.captions, self.total)
         pairs = text_group.numpy()[rows] * self.distinct + self.group.numpy()[columns]
         distinct_pairs, place = np.unique(pairs, return_inverse=True)
         text, items = np.divmod(distinct_pairs, self.distinct)
@@ -200,6 +199,12 @@ class Pairs:
         if world.size > 1:
             scores = world.sum(scores.to(world.device)).cpu()
         return scores.numpy()[place]
+
+    def _rows(self, captions: slice, items: slice) -> Tensor:
+        """Scores of at most ``step`` captions, from a block of exactly as many: few rows would round otherwise."""
+        first = max(0, min(captions.start, self.total - self.step))
+        block = self._block(slice(first, first + self.step), items)
+        return block[captions.start - first : captions.stop - first]
 
     def _block(self, captions: slice, items: slice | Tensor) -> Tensor:
         text = {name: value[captions] for name, value in self.captions.items()}

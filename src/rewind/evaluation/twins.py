@@ -7,24 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from rewind.data.annotations import twin_of
-
-
-def twin_columns(item_ids: Sequence[str]) -> np.ndarray:
-    """(m,) column of each item's twin, of a twin that of its original; -1 for items without one.
-
-    Args:
-        item_ids: (m,) ids of the matrix's columns, each once.
-
-    >>> twin_columns(["a", "b", "a_rev"]).tolist()
-    [2, -1, 0]
-    """
-    column_of_item = {item: column for column, item in enumerate(item_ids)}
-    twin = np.full(len(item_ids), -1)
-    for item, column in column_of_item.items():
-        if (partner := column_of_item.get(twin_of(item))) is not None:
-            twin[column], twin[partner] = partner, column
-    return twin
+from rewind.data.annotations import twin_of, twin_rows
 
 
 def binary_candidates(
@@ -59,7 +42,7 @@ def binary_candidates(
     column_of_item = {item: column for column, item in enumerate(item_ids)}
     own = np.array([column_of_item[videos[row]] for row in queries], dtype=int)
     if direction == "text_to_item":
-        return np.stack([queries, queries], axis=1), np.stack([own, twin_columns(item_ids)[own]], axis=1)
+        return np.stack([queries, queries], axis=1), np.stack([own, twin_rows(item_ids)[own]], axis=1)
     return np.stack([queries, _twin_captions(videos, queries)], axis=1), np.stack([own, own], axis=1)
 
 

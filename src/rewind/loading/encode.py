@@ -1,9 +1,13 @@
-"""Encode all captions or all items of a split once, in batches, shared among all processes."""
+"""Encode all captions or all items of a split once, in batches, shared among all processes.
+
+All batches have one number of rows, and a clip and its twin have the same place in two of them: products of few rows
+round otherwise than those of many, and a head that cannot see order would see this.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import numpy as np
 import torch
@@ -27,7 +31,7 @@ def encode_all_texts(
         encode: is called with what :func:`~rewind.loading.run_data.take_text` gives; usually a retriever's
             ``encode_text``.
         text: prepared captions, one row each.
-        size: rows of a batch.
+        size: most rows of a batch.
         device: where batches are encoded.
         world: processes that share the work, batch by batch; every one gets all features.
 
@@ -36,9 +40,10 @@ def encode_all_texts(
     torch.Size([5, 8])
     """
 
-    def encode_batches(batches: list[slice]) -> Iterator[Features]:
+    def encode_batches(batches: list[np.ndarray]) -> Iterator[Features]:
         for rows in batches:
-            yield encode({name: value.to(device) for name, value in take_text(text, rows).items()})
+            batch = take_text(text, torch.from_numpy(rows))
+            yield encode({name: value.to(device) for name, value in batch.items()})
 
     return _encoded(encode_batches, len(text), size, world)
 
@@ -54,27 +59,25 @@ def encode_all_items(
 ) -> Features:
     """Features of all items of ``inputs``, in batches of ``size``, in their order; batches are read ahead.
 
-    What a batch holds depends on ``size`` alone, not on the number of workers or processes: a row's features may differ
-    in the last bits with the rows that are encoded beside it.
+    What a batch holds depends on ``size`` and ``inputs.twins`` alone, not on the number of workers or processes: a
+    row's features may differ in the last bits with the rows that are encoded beside it.
 
     Args:
         encode: is called with what ``inputs`` gives; usually a retriever's ``encode_items``.
         inputs: the items.
-        size: rows of a batch.
+        size: most rows of a batch.
         device: where batches are encoded.
         world: processes that share the work, batch by batch; every one gets all features.
         workers: decoding processes, see :func:`rewind.loading.frame_source.load_batches`.
         done: called with the number of items of each encoded batch, for progress.
     """
 
-    def encode_batches(batches: list[slice]) -> Iterator[Features]:
-        read = load_batches(partial(_slice, inputs), batches, inputs, min(workers, len(batches)), device)
-        for rows, batch in zip(batches, read, strict=True):
+    def encode_batches(batches: list[np.ndarray]) -> Iterator[Features]:
+        read = load_batches(inputs.batch, batches, inputs, min(workers, len(batches)), device)
+        for batch in read:
             yield encode({name: value.to(device, non_blocking=True) for name, value in batch.items()})
-            if done is not None:
-                done(rows.stop - rows.start)
 
-    return _encoded(encode_batches, len(inputs), size, world)
+    return _encoded(encode_batches, len(inputs), size, world, getattr(inputs, "twins", None), done)
 
 
 def tower_features(backbone: Backbone, batch: Features) -> Features:
@@ -108,7 +111,8 @@ def frame_features(
     encoded = encode_all_items(
         lambda batch: to_main_memory(tower_features(backbone, batch)), inputs, size, device, world, workers
     )
-    return CachedFrames(encoded["frames"].float().cpu().numpy(), encoded["mask"].cpu().numpy())
+    frames, mask = encoded["frames"].float().cpu().numpy(), encoded["mask"].cpu().numpy()
+    return CachedFrames(frames, mask, getattr(inputs, "twins", None))
 
 
 def to_main_memory(features: Features) -> Features:
@@ -120,24 +124,53 @@ def to_main_memory(features: Features) -> Features:
     return {name: value.cpu() for name, value in features.items()}
 
 
-def _slice(inputs: FrameSource, rows: slice) -> Features:
-    return inputs.batch(np.arange(rows.start, rows.stop))
-
-
-def _encoded(encode: Callable[[list[slice]], Iterator[Features]], count: int, size: int, world: World) -> Features:
-    """Features of ``count`` rows in batches of ``size``; batch i is made by rank i mod ``world.size``."""
-    batches = [slice(at, min(at + size, count)) for at in range(0, count, size)]
-    own_batches = batches[world.rank :: world.size]
-    encoded = dict(zip((rows.start for rows in own_batches), encode(own_batches), strict=True))
-    if world.size == 1:
-        return {name: torch.cat([features[name] for features in encoded.values()]) for name in encoded[0]}
+def _encoded(
+    encode: Callable[[list[np.ndarray]], Iterator[Features]],
+    count: int,
+    size: int,
+    world: World,
+    twins: np.ndarray | None = None,
+    done: Callable[[int], object] | None = None,
+) -> Features:
+    """Features of ``count`` rows in the batches of :func:`_equal_batches`; batch i is made by rank i mod its size."""
+    own_batches = _equal_batches(count, size, twins)[world.rank :: world.size]
+    encoded: list[tuple[np.ndarray, Features]] = []
+    for (rows, kept), features in zip(own_batches, encode([rows for rows, _ in own_batches]), strict=True):
+        encoded.append((rows[:kept], {name: value[:kept] for name, value in features.items()}))
+        if done is not None:
+            done(kept)
     # Shapes and types come from rank 0, which always has the first batch; another rank may have none.
-    first = encoded.get(0, {})
+    first = encoded[0][1] if encoded else {}
     all_features = {}
     for name, (shape, dtype) in world.agree({n: (v.shape[1:], v.dtype) for n, v in first.items()}).items():
+        device = world.device if world.size > 1 else first[name].device
         # Rows of other ranks are zeros here, so that the sum over ranks is exact.
-        rows_here = torch.zeros(count, *shape, dtype=dtype, device=world.device)
-        for at, features in encoded.items():
-            rows_here[at : at + len(features[name])] = features[name]
-        all_features[name] = world.sum(rows_here)
+        all_rows = torch.zeros(count, *shape, dtype=dtype, device=device)
+        for rows, features in encoded:
+            all_rows[torch.from_numpy(rows).to(device)] = features[name].to(device)
+        all_features[name] = world.sum(all_rows)
     return all_features
+
+
+def _equal_batches(count: int, size: int, twins: np.ndarray | None) -> list[tuple[np.ndarray, int]]:
+    """Rows of each batch, and how many count: where a row is missing, the batch's first one is repeated.
+
+    Clips that have a twin come first; the batch after theirs has their twins, at the same places.
+
+    >>> [(rows.tolist(), kept) for rows, kept in _equal_batches(3, 2, None)]
+    [([0, 1], 2), ([2, 2], 1)]
+    >>> [rows.tolist() for rows, _ in _equal_batches(5, 2, np.array([1, 0, -1, 4, 3]))]
+    [[0, 3], [1, 4], [2]]
+    """
+    rows = np.arange(count)
+    twins = np.full(count, -1) if twins is None else twins
+    mutual = (twins >= 0) & (twins[twins] == rows)  # of a, a_rev and a_rev_rev two are twins
+    batches = []
+    for group, paired in ((rows[mutual & (twins > rows)], True), (rows[~mutual], False)):
+        parts = np.array_split(group, math.ceil(len(group) / size)) if len(group) else []
+        for part in parts:
+            full = np.resize(part, len(parts[0]))  # the parts differ by one row at most
+            batches.append((full, len(part)))
+            if paired:
+                batches.append((twins[full], len(part)))
+    return batches

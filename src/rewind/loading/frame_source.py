@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 
 from rewind.config import Frames
+from rewind.data.annotations import twin_rows
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
 from rewind.models.retriever import Features
@@ -32,6 +33,8 @@ class FrameSource(Protocol):
 
     Attributes:
         copies: whether making a batch only copies memory (see :func:`load_batches`).
+
+    Where items may have twins, there is also ``twins``, see :func:`rewind.data.annotations.twin_rows`.
     """
 
     copies: bool
@@ -63,6 +66,7 @@ class ClipFrames:
     copies = False
 
     def __init__(self, items: pd.DataFrame, folder: str | Path, frames: Frames, max_frames: int) -> None:
+        self.twins = twin_rows(items["item_id"])
         self.paths = [Path(folder) / path for path in items["path"]]
         self.reversed = items["reversed"].to_numpy() == 1
         self.frames, self.max_frames = frames, max_frames
@@ -110,7 +114,7 @@ class StoredFrames:
 
     def __init__(self, items: pd.DataFrame, index: str | Path, frames: Frames, max_frames: int) -> None:
         self.store = FrameStore(index, FrameView.of(frames, max_frames))
-        self.places = self.store.places(items["item_id"])
+        self.places, self.twins = self.store.places(items["item_id"]), twin_rows(items["item_id"])
 
     def __len__(self) -> int:
         return len(self.places)
@@ -142,6 +146,7 @@ class NoiseFrames:
 
     def __init__(self, items: pd.DataFrame, frames: Frames, max_frames: int) -> None:
         self.seeds = [int(stable_hash("noise", item), 16) for item in items["item_id"]]
+        self.twins = twin_rows(items["item_id"])
         self.shape = (max_frames, 3, frames.size, frames.size)
 
     def __len__(self) -> int:
@@ -166,8 +171,8 @@ class CachedFrames:
 
     copies = True
 
-    def __init__(self, frames: np.ndarray, mask: np.ndarray) -> None:
-        self.frames, self.mask = torch.from_numpy(frames), torch.from_numpy(mask)
+    def __init__(self, frames: np.ndarray, mask: np.ndarray, twins: np.ndarray | None = None) -> None:
+        self.frames, self.mask, self.twins = torch.from_numpy(frames), torch.from_numpy(mask), twins
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -195,7 +200,7 @@ def cached_frames(cache: dict[str, np.ndarray], items: pd.DataFrame, where: str)
             f"{where}: no features of {len(missing)} items, first {missing[0]!r}; delete this file and run again."
         )
     rows = [row_of_item[item] for item in items["item_id"]]
-    return CachedFrames(cache["frames"][rows], cache["mask"][rows])
+    return CachedFrames(cache["frames"][rows], cache["mask"][rows], twin_rows(items["item_id"]))
 
 
 def cached_text(cache: dict[str, np.ndarray], captions: pd.DataFrame, where: str) -> torch.Tensor:

@@ -343,7 +343,7 @@ class IdentifiedFrames:
     """
 
     def __init__(self, inputs: FrameSource, items: pd.DataFrame, folder: str | Path) -> None:
-        self.inputs, self.copies = inputs, inputs.copies
+        self.inputs, self.copies, self.twins = inputs, inputs.copies, getattr(inputs, "twins", None)
         self.ids = _encode_names(items["item_id"])
         self.paths = _encode_names(str((Path(folder) / path).absolute()) for path in items["path"])
 

@@ -242,7 +242,7 @@ def pair_accuracy(scores: np.ndarray, reversed: np.ndarray, twin: np.ndarray, wh
     Args:
         scores: (n,) above others for "forward".
         reversed: (n,) 1 on clips that run backward, 0 on others.
-        twin: (n,) row of each clip's twin, -1 for clips without one, as :func:`rewind.evaluation.twins.twin_columns`
+        twin: (n,) row of each clip's twin, -1 for clips without one, as :func:`rewind.data.annotations.twin_rows`
             gives them.
         where: names the scores in messages.
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.config.study import RunKey
+from rewind.data.annotations import twin_rows
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import (
     PairScores,
@@ -25,7 +26,7 @@ from rewind.evaluation.ranking import (
     setting_selection,
     setting_without_twins,
 )
-from rewind.evaluation.twins import binary_candidates, twin_columns
+from rewind.evaluation.twins import binary_candidates
 
 # ---- Retrieval results: the queries of a setting, their best candidates, and margins over the twin -----------------
 
@@ -89,7 +90,7 @@ class ScoredSplit:
         captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
         column_of_item = {item: column for column, item in enumerate(items["item_id"])}
         own = np.array([column_of_item[v] for v in captions["video_id"]], dtype=int)
-        return cls(captions, items, own, twin_columns(items["item_id"].tolist()))
+        return cls(captions, items, own, twin_rows(items["item_id"].tolist()))
 
 
 def make_query_view(split: ScoredSplit, setting: str, direction: str) -> QueryView:
