@@ -81,7 +81,7 @@ def test_a_job_of_snakemakes_records_what_the_user_typed(tmp_path):
     typed = ["--cores", "1", "--quiet", "all", "--config", 'note=it\'s "5 $"', "access_key=hush"]
     env = os.environ | {"PYTHONPATH": str(ROOT / "src"), COMMAND_VARIABLE: "of an outer workflow"}
     done = subprocess.run(
-        [sys.executable, "-m", "snakemake", *typed], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200
+        [sys.executable, "-m", "snakemake", *typed], cwd=tmp_path, env=env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "out.json").read_text())

@@ -72,7 +72,7 @@ print(list(filter(None, _data_notes(study, dataset, Path(".")))))
 
 def in_a_fresh_process(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Python that has imported nothing; the fixtures' imports are not there."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from messages import expect_message
+from patience import patience
 from rewind.gpu import VISIBLE_DEVICES, allowed_gpus, lease_gpus
 
 FOUR = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
@@ -72,7 +73,7 @@ def test_zero_gpus_hide_all_of_them(tmp_path, monkeypatch):
 def _hold(folder, ready):
     with lease_gpus(1, lambda: FOUR[:1], folder):
         ready.set()
-        time.sleep(60)
+        time.sleep(600)
 
 
 def test_a_killed_job_frees_its_device(tmp_path, monkeypatch):
@@ -81,7 +82,7 @@ def test_a_killed_job_frees_its_device(tmp_path, monkeypatch):
     ready = context.Event()
     holder = context.Process(target=_hold, args=(tmp_path, ready))
     holder.start()
-    assert ready.wait(30)
+    assert ready.wait(patience(30))
     os.kill(holder.pid, 9)
     holder.join()
     with lease_gpus(1, lambda: FOUR[:1], tmp_path, poll=0.05) as devices:
@@ -94,10 +95,10 @@ def test_waiting_is_announced_once(tmp_path, monkeypatch, capsys):
     ready = context.Event()
     holder = context.Process(target=_hold, args=(tmp_path, ready))
     holder.start()
-    assert ready.wait(30)
+    assert ready.wait(patience(30))
     import threading
 
-    threading.Timer(0.4, holder.kill).start()
+    threading.Timer(patience(0.4), holder.kill).start()
     with lease_gpus(1, lambda: FOUR[:1], tmp_path, poll=0.05) as devices:
         assert devices == FOUR[:1]
     expect_message(capsys.readouterr().out)

@@ -234,7 +234,7 @@ def test_the_record_of_a_run_names_the_machine():
 
 def test_the_command_starts_without_torch():
     code = "import sys; from rewind.cli.main import _build_parser; _build_parser(); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ resources: {require_gpu: true, threads: 1}
 
 def rehearse(workflow: Workflow, *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "rewind", "rehearse", *arguments]
-    return subprocess.run(command, cwd=workflow.folder, env=workflow.env, capture_output=True, text=True, timeout=500)
+    return subprocess.run(command, cwd=workflow.folder, env=workflow.env, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

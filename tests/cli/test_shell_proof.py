@@ -69,6 +69,6 @@ def test_snakemake_hands_down_what_is_proof(tmp_path):
     title = 'it\'s "5 $HOME"'
     command = [sys.executable, "-m", "snakemake", "--cores", "1", "--quiet", "all", "--config"]
     given = f"overrides={json.dumps({'studies.demo.title': title})}"
-    done = subprocess.run([*command, given], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    done = subprocess.run([*command, given], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert yaml.safe_load(Path(tmp_path / "out.yaml").read_text()) == {"overrides": {"studies.demo.title": title}}

@@ -52,7 +52,7 @@ def make(inventory: Path) -> pd.DataFrame:
     result = inventory.parent / "shards/0-of-1.csv"
     command = [sys.executable, "-c", SHARD, str(inventory), str(result)]
     env = {"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return read_csv(result).fillna("")
 

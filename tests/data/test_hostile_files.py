@@ -37,6 +37,7 @@ import rewind
 from board_studies import card, write_results
 from field_files import write_field_files
 from messages import expect_message, refusal
+from patience import patience
 from rewind.cli.init.command import _is_exported_run
 from rewind.cli.init.command import _read_source as read_for_init
 from rewind.config import Dataset
@@ -591,7 +592,7 @@ def at_most(seconds: float) -> Iterator[None]:
 def outcome(reader: Reader, path: Path, said: str = "") -> str:
     """What a reader makes of a file: nothing where all is as it should be."""
     try:
-        with at_most(SECONDS):
+        with at_most(patience(SECONDS)):
             reader.read(path)
     except RewindError as error:
         named = str(path) in str(error) or "config/datasets/d.yaml" in str(error)  # whose key names the file

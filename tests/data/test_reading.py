@@ -125,7 +125,7 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").chmod(0)
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", program, str(tmp_path / "a.csv")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     said = f"RewindError {tmp_path / 'a.csv'}: this account may not read the file; ask its owner"
     assert done.stdout.count(said) == 2, done.stdout + done.stderr
 

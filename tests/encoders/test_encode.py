@@ -37,7 +37,7 @@ def test_items_keep_their_order_and_their_batches_whoever_reads_them(inputs, wor
         return {"value": batch["value"] + 1, "process": batch["process"]}
 
     found = encode_all_items(encode, inputs, 4, CPU, workers=workers, done=done.append)
-    assert seen == [[0, 10, 20, 30], [40, 50, 60, 70], [80, 90, 100]]
+    assert seen == [[0, 10, 20, 30], [40, 50, 60, 70], [80, 90, 100, 80]], "all of one shape"
     assert found["value"].tolist() == [10 * row + 1 for row in range(11)]
     assert done == [4, 4, 3]
     elsewhere = {pid for pid in found["process"].tolist() if pid != os.getpid()}
@@ -52,5 +52,5 @@ def test_captions_keep_their_order_and_their_batches() -> None:
         return {"sum": batch["text"].sum(1), "first": batch["text"][:, :1]}
 
     found = encode_all_texts(encode, text, 3, CPU)
-    assert seen == [3, 3, 1]
+    assert seen == [3, 3, 3], "all of one shape"
     assert torch.equal(found["sum"], text.sum(1)) and torch.equal(found["first"], text[:, :1])

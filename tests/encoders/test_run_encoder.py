@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 
-from box_runs import make_boxes, spec_of, train_boxes
+from box_runs import COLOURS, make_boxes, spec_of, train_boxes
 from messages import refusal
 from rewind.data.captions import load_split
 from rewind.evaluation.similarity import compute_similarity
@@ -44,6 +44,15 @@ def test_vectors_of_captions_and_clips_score_as_the_evaluation_does(study):
     np.testing.assert_allclose(pairs, np.diag(model.similarity(text, clips)), atol=1e-6)
     # Twins are exact mirrors, and the mean does not see the order.
     assert np.array_equal(clips[0], clips[1]) and not np.array_equal(clips[0], clips[2])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 9, 12])
+def test_no_batch_breaks_a_tie(study, size):
+    model = load_encoder("results/boxes/runs/meanP/seed0", say=lambda text: None)
+    model.size = size
+    videos = [Path(f"results/data/boxes/videos/test_{colour}{end}.mp4") for end in ("", "_rev") for colour in COLOURS]
+    clips = model.encode_document(videos)
+    assert np.array_equal(clips[:5], clips[5:]) and len(np.unique(clips, axis=0)) == 5
 
 
 def test_rows_of_a_loader_are_encoded_as_lists_are(study):

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from page_numbers import METHODS, explorer, page, scores
+from patience import patience
 from rewind.report.explorer import make_query_view, search_results
 from tabs import counted, opened, pick, settled, words
 
@@ -177,7 +178,7 @@ def test_two_thousand_queries_appear_at_once(browser, tmp_path):
         list.getEntriesByName("first-contentful-paint").forEach((one) => told(one.startTime))
     ).observe({type: "paint", buffered: true}))""")
     print(f"{file.stat().st_size:,} bytes, first paint {paint:.0f} ms, ready {whole:.2f} s")
-    assert paint < 3000 and whole < 15, "wide bounds: machines that run tests are busy"
+    assert paint < patience(3000) and whole < patience(15), "wide bounds: machines that run tests are busy"
     tab.locator("#order").select_option("methods")
     assert settled(tab).locator(".row").count() < 40
     tab.close()

@@ -20,7 +20,6 @@ def test_the_summary_says_that_no_browser_ran(tmp_path, processes):
         env=os.environ | {"PATH": str(tmp_path)},  # where no browser is
         capture_output=True,
         text=True,
-        timeout=300,
     )
     said = [line for line in done.stdout.splitlines() if "browser tests did not run" in line]
     assert done.returncode == 0 and len(said) == 1, done.stdout + done.stderr

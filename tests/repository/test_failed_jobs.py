@@ -53,7 +53,7 @@ Error in group report:
 def snakemake(folder, text: str) -> str:
     (folder / "Snakefile").write_text(text)
     command = [sys.executable, "-m", "snakemake", "--cores", "1"]
-    done = subprocess.run(command, cwd=folder, env=os.environ, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=folder, env=os.environ, capture_output=True, text=True)
     assert done.returncode
     return done.stdout + done.stderr
 

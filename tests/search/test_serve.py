@@ -23,6 +23,7 @@ from PIL import Image
 pytest.importorskip("flask", reason="Flask is not installed; it comes with the extra serve")
 
 from messages import expect_message, refusal
+from patience import patience
 from rewind.cli.main import main
 from rewind.io.files import read_csv, write_csv
 from rewind.search.run import open_run
@@ -232,7 +233,7 @@ def test_requests_at_the_same_time(app):
 @pytest.fixture
 def bounded(app):
     """A server of four threads that waits a second for a request to arrive."""
-    server = BoundedServer(app, "127.0.0.1", 0, threads=4, seconds=1.0)
+    server = BoundedServer(app, "127.0.0.1", 0, threads=4, seconds=patience(1.0))
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1})
     loop.start()
     yield server
@@ -242,7 +243,7 @@ def bounded(app):
 
 
 def sent(server, text):
-    connection = socket.create_connection(("127.0.0.1", server.server_port), timeout=30)
+    connection = socket.create_connection(("127.0.0.1", server.server_port), timeout=patience(30))
     connection.sendall(text)
     return connection
 
@@ -263,7 +264,7 @@ def test_half_sent_requests_hold_no_thread(bounded, half):
         with one:
             while one.recv(4096):
                 pass  # closed by the server: else this would run into the timeout
-    until = time.monotonic() + 20
+    until = time.monotonic() + patience(20)
     while threading.active_count() > before and time.monotonic() < until:
         time.sleep(0.05)
     assert threading.active_count() <= before
@@ -272,12 +273,11 @@ def test_half_sent_requests_hold_no_thread(bounded, half):
 @pytest.mark.parametrize("start", [GET, b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999\r\n\r\n"])
 def test_a_request_in_drops_is_hung_up_on(bounded, start):
     """Each piece comes in time, the whole does not."""
-    began = time.monotonic()
+    end = time.monotonic() + patience(20)
     with sent(bounded, start) as slow, pytest.raises(OSError):
-        while time.monotonic() < began + 20:
+        while time.monotonic() < end:
             slow.sendall(b"x")
             time.sleep(0.05)
-    assert time.monotonic() - began < 15
 
 
 @pytest.mark.slow
@@ -291,10 +291,10 @@ def test_the_command_serves_until_it_is_ended(root):
             line = process.stdout.readline()
             address = re.search(r"walls/meanP/seed0: (http://127\.0\.0\.1:\d+/)", line)
             assert address, line + process.stderr.read()
-            with urllib.request.urlopen(address[1] + "?q=a+blue+wall", timeout=20) as answer:
+            with urllib.request.urlopen(address[1] + "?q=a+blue+wall", timeout=patience(20)) as answer:
                 assert "/strip/test_blue.jpg" in answer.read().decode()
             process.send_signal(signal.SIGINT)  # Ctrl-C
-            assert process.wait(20) == 0 and "Traceback" not in process.stderr.read()
+            assert process.wait(patience(20)) == 0 and "Traceback" not in process.stderr.read()
         finally:
             process.kill()
 
@@ -327,12 +327,12 @@ def test_by_keyboard_in_a_browser(browser, app):
 
 def test_an_address_that_is_taken_is_refused(app):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        began = time.monotonic()
+        end = time.monotonic() + patience(20)
         with refusal(varying=r"\d{4,5}\b"):
             serve(app, "127.0.0.1", taken.getsockname()[1], "x")
         with refusal():
             serve(app, "no such host", 8000, "x")
-        assert time.monotonic() - began < 20
+        assert time.monotonic() < end
 
 
 def test_without_flask_the_command_says_how_to_get_it(capsys, monkeypatch):

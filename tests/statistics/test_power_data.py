@@ -92,7 +92,7 @@ def test_a_fresh_process_counts_the_demo_without_a_clip(tmp_path):
             "--setting",
             setting,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert f"demo, {setting}, 3 seeds, {queries} queries: " in done.stdout
         assert f"cluster size  {size}          120 clusters" in done.stdout

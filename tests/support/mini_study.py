@@ -84,9 +84,7 @@ class Workflow:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
 
     def run(self, *arguments: str, ok: bool = True) -> str:
-        done = subprocess.run(
-            self.command(*arguments), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=500
-        )
+        done = subprocess.run(self.command(*arguments), cwd=self.folder, env=self.env, capture_output=True, text=True)
         text = done.stdout + done.stderr
         assert (done.returncode == 0) == ok, text[-6000:]
         assert not (found := undeclared(jobs(self.opened))), f"looked at, but not declared: {found}"

@@ -35,7 +35,7 @@ def publish(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
     """The real program in a process of its own."""
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")} | variables
     command = [sys.executable, str(ROOT / "tools/publish"), *arguments]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
 
 def make_results(folder: Path, name: str, weak: tuple[str, ...] = (), shift: float = 0.0, **machine) -> Path:

@@ -67,5 +67,4 @@ def run_job(root: Path, content: dict[str, Any], dies_after: int = 0) -> subproc
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
-        timeout=200,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
+from patience import patience
 from rewind.losses.infonce import infonce
 
-WAIT = 0.02
+WAIT = patience(0.02)
 
 
 def waiting(retriever, text, items, batch):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from checkout import ROOT
 
@@ -60,3 +62,33 @@ def test_a_deterministic_run_fills_nothing_and_repeats_its_bits(tmp_path: Path) 
     seen, bits = run(tmp_path / "a", True)
     assert seen == "[('leaves', True)]"
     assert run(tmp_path / "b", True) == (seen, bits)
+
+
+ELSEWHERE = """
+import os, sys, torch
+from rewind.torch_setup import set_deterministic
+set_deterministic(int(sys.argv[1]))
+torch.manual_seed(0)
+found = set()
+for rows in (1, 2, 3, 5, 9):
+    values, weight = torch.randn(rows, 64), torch.randn(64, 64)
+    results = set()
+    for shift in range(16):  # numbers before the first: rows begin at any multiple of 4 bytes
+        at, by = (torch.zeros(len(x.flatten()) + shift)[shift:].view(x.shape).copy_(x) for x in (values, weight))
+        results.add(torch.nn.functional.linear(at, by).numpy().tobytes())
+    found.add(len(results))
+print(os.environ.get("MKL_CBWR"), *found)
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("own", [None, "COMPATIBLE"])
+def test_products_round_the_same_wherever_their_numbers_are(threads: int, own: str | None) -> None:
+    """Only where MKL rounds by alignment could it fail; there a job says so before its first product."""
+    env = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"} | ({"MKL_CBWR": own} if own else {})
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE, str(threads)], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    chosen, *results = done.stdout.split()
+    assert results == ["1"]
+    if torch.backends.mkl.is_available():
+        assert chosen in ([own] if own else ["AVX512,STRICT", "AVX2,STRICT"])

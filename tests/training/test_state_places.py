@@ -57,7 +57,7 @@ def process(folder: Path, state, saves: int = 0, environment=()) -> subprocess.C
         str(saves),
     ]
     env = {**os.environ, **dict(environment), "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests/support'}"}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
 
 def goes_on(tmp_path: Path, state: str, unbroken, environment=()) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from messages import refusal
+from patience import patience
 from rewind.loading.frame_source import CachedFrames, ClipFrames, StoredFrames, cached_text, load_batches
 
 CPU = torch.device("cpu")
@@ -63,6 +64,9 @@ def test_the_next_batch_is_made_while_the_caller_works_but_not_all_of_them():
 
     batches = load_batches(make, range(100), source, 2, CPU)
     next(batches)
+    end = time.monotonic() + patience(10)
+    while len(made) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
     time.sleep(0.3)
     assert sorted(made) == [0, 1, 2], "one for the caller, two ahead"
     batches.close()

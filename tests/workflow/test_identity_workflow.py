@@ -65,7 +65,7 @@ class Ran(Workflow):
 
     def rewind(self, *arguments: str, ok: bool = True) -> str:
         command = [sys.executable, "-m", "rewind", *arguments]
-        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True)
         assert (done.returncode == 0) == ok, done.stdout + done.stderr
         return done.stdout + done.stderr
 

@@ -36,9 +36,7 @@ def checkout(tmp_path_factory) -> Workflow:
 
 def python(workflow: Workflow, *arguments: str, ok: bool = True, typed: str = "") -> str:
     command = [sys.executable, *arguments]
-    done = subprocess.run(
-        command, cwd=workflow.folder, env=workflow.env, input=typed, capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run(command, cwd=workflow.folder, env=workflow.env, input=typed, capture_output=True, text=True)
     assert (done.returncode == 0) == ok, done.stdout + done.stderr
     return done.stdout + done.stderr
 

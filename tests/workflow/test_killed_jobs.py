@@ -73,7 +73,7 @@ def start(folder: Path, rule: str, moments: Path | None = None) -> subprocess.Po
 
 
 def done(process: subprocess.Popen) -> str:
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate()
     assert process.returncode == 0, said
     return said
 
@@ -84,8 +84,8 @@ def killed_at(folder: Path, rule: str, moment: str) -> None:
     moments.mkdir()
     name = given(rule).output[0]
     (moments / "plan.json").write_text(json.dumps({name: [moment]}))
-    process, deadline = start(folder, rule, moments), time.monotonic() + 120
-    while not (moments / "reached.json").exists() and process.poll() is None and time.monotonic() < deadline:
+    process = start(folder, rule, moments)
+    while not (moments / "reached.json").exists() and process.poll() is None:
         time.sleep(0.02)
     reached = (moments / "reached.json").exists()
     os.killpg(process.pid, signal.SIGKILL)

@@ -13,6 +13,7 @@ import psutil
 import pytest
 import torch
 
+from patience import patience
 from rewind.distributed import join_process_group
 from rewind.errors import RewindError
 from rewind.workflow.launch import run_on_all_gpus
@@ -63,7 +64,8 @@ def test_a_failed_process_ends_the_others_and_says_so(tmp_path, capfd):
 def test_processes_die_with_a_killed_job(tmp_path):
     arguments = f"t.wait, {str(tmp_path)!r}, log={str(tmp_path / 'log')!r}, processes=2"
     code = f"import test_launch as t; t.run_on_all_gpus({arguments})"
-    job = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent, stderr=subprocess.DEVNULL)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    job = subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.DEVNULL)
     pids = [tmp_path / f"pid{rank}" for rank in range(2)]
     _until(lambda: all(path.exists() and path.read_text() for path in pids))
     job.send_signal(signal.SIGKILL)
@@ -78,8 +80,8 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _until(done, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
+def _until(done) -> None:
+    end = time.monotonic() + patience(60)
     while not done():
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.1)

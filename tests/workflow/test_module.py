@@ -57,7 +57,7 @@ def project(folder: Path, prefix: str, config: str) -> Path:
 def snakemake(folder: Path, *arguments: str, ok: bool = True) -> str:
     command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
     env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     text = done.stdout + done.stderr
     assert (done.returncode == 0) == ok, text[-4000:]
     return text

@@ -41,7 +41,7 @@ def asked(folder: Path, profile: str) -> dict[tuple[str, str, str], dict[str, in
     command += [str(checkout(folder, profile)), "--config", STUDIES, OVER, "--"]
     targets = ["all", "results/translator_stamps/efficiency"]
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([*command, *targets], cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*command, *targets], cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     found = {}
     for block in re.split(r"\n(?=\[)", done.stdout + done.stderr):

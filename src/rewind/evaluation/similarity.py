@@ -18,8 +18,7 @@ from rewind.data.score_matrix import MAX_SCORES_IN_MEMORY, CaptionsCut, write_sc
 from rewind.data.tokenizers import count_truncated
 from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
-from rewind.hashing import content_key
-from rewind.loading.encode import encode_all_items, encode_all_texts
+from rewind.loading.encode import distinct_rows, encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
 from rewind.loading.run_data import PreparedText, RunData, job_device, load_trained_model
 from rewind.models.retriever import Features, Retriever
@@ -134,7 +133,7 @@ class Pairs:
     def __init__(self, retriever: Retriever, captions: Features, items: Features, m: int, most: int) -> None:
         self.retriever, self.captions, self.count = retriever, captions, m
         self.total = len(next(iter(captions.values())))
-        distinct, self.group = _distinct_rows(items, m)
+        distinct, self.group = distinct_rows(items, m)
         if len(distinct) < m:
             items = {name: value[distinct.to(value.device)] for name, value in items.items()}
         self.items, self.distinct = items, len(distinct)
@@ -182,7 +181,7 @@ class Pairs:
         Args:
             rows, columns: int (p,) captions and items.
         """
-        distinct, text_group = _distinct_rows(self.captions, self.total)
+        distinct, text_group = distinct_rows(self.captions, self.total)
         pairs = text_group.numpy()[rows] * self.distinct + self.group.numpy()[columns]
         distinct_pairs, place = np.unique(pairs, return_inverse=True)
         text, items = np.divmod(distinct_pairs, self.distinct)
@@ -213,21 +212,6 @@ class Pairs:
             for name, value in self.items.items()
         }
         return self.retriever.similarity(text, gallery).float().cpu()
-
-
-def _distinct_rows(features: Features, count: int) -> tuple[Tensor, Tensor]:
-    """Rows that are the first with their content, and for each row the index of its content among them."""
-    parts = [value.cpu().contiguous().view(count, -1).view(torch.uint8).numpy() for value in features.values()]
-    index_of_content: dict[bytes, int] = {}
-    first_rows: list[int] = []
-    indices: list[int] = []
-    for row in range(count):
-        key = content_key(*(part[row].tobytes() for part in parts))
-        if key not in index_of_content:
-            index_of_content[key] = len(first_rows)
-            first_rows.append(row)
-        indices.append(index_of_content[key])
-    return torch.tensor(first_rows), torch.tensor(indices)
 
 
 # ---- Similarity matrix of a trained model --------------------------------------------------------------------------

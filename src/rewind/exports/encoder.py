@@ -63,8 +63,8 @@ class RunEncoder:
     """Maps captions and clips to unit vectors in one space; what is similar has a large dot product.
 
     It has the methods of MTEB's ``EncoderProtocol`` and the usual ones of sentence-transformers. Frames are chosen,
-    resized and cropped as in the run's own evaluation, and rows are encoded ``evaluation.batch_size`` at a time,
-    because other batch sizes can change the last digits and so break ties.
+    resized and cropped as in the run's own evaluation, and rows are encoded ``evaluation.batch_size`` at a time, always
+    as many, because other batch sizes can change the last digits and so break ties.
 
     Args:
         run: the finished run.
@@ -88,7 +88,10 @@ class RunEncoder:
             RewindError: if captions and clips are mixed, a clip cannot be read, or there is nothing to encode.
         """
         rows = self._loaded(inputs) if hasattr(inputs, "dataset") else map(self._read, inputs)
-        parts = [self._batch(part) for part in _batched(rows, self.size)]
+        parts: list[np.ndarray] = []
+        for part in _batched(rows, self.size):
+            full = part + part[:1] * (self.size - len(part)) if parts else part
+            parts.append(self._batch(full)[: len(part)])
         if not parts:
             raise RewindError("there is nothing to encode; give captions or clips.")
         return np.concatenate(parts)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from rewind.distributed import SINGLE_PROCESS, World
+from rewind.hashing import content_key
 from rewind.loading.frame_source import CachedFrames, FrameSource, load_batches
 from rewind.loading.run_data import PreparedText, take_text
 from rewind.models.backbone import Backbone
@@ -25,7 +26,9 @@ Encode = Callable[[Features], Features]
 def encode_all_texts(
     encode: Encode, text: PreparedText, size: int, device: torch.device, world: World = SINGLE_PROCESS
 ) -> Features:
-    """Features of all prepared captions, in batches of ``size``, in their order.
+    """Features of all prepared captions, in batches of ``size``, in their order; equal captions are encoded once.
+
+    Towers cut a batch at its longest caption, so in two batches a caption could have other last bits, and not tie.
 
     Args:
         encode: is called with what :func:`~rewind.loading.run_data.take_text` gives; usually a retriever's
@@ -42,10 +45,33 @@ def encode_all_texts(
 
     def encode_batches(batches: list[np.ndarray]) -> Iterator[Features]:
         for rows in batches:
-            batch = take_text(text, torch.from_numpy(rows))
+            batch = take_text(text, distinct[rows])
             yield encode({name: value.to(device) for name, value in batch.items()})
 
-    return _encoded(encode_batches, len(text), size, world)
+    distinct, row_of_caption = distinct_rows(take_text(text, slice(None)), len(text))
+    encoded = _encoded(encode_batches, len(distinct), size, world)
+    if len(distinct) == len(text):
+        return encoded
+    return {name: value[row_of_caption.to(value.device)] for name, value in encoded.items()}
+
+
+def distinct_rows(features: Features, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows that are the first with their content, and for each row the index of its content among them.
+
+    >>> [part.tolist() for part in distinct_rows({"text": torch.tensor([[5.0], [7.0], [5.0]])}, 3)]
+    [[0, 1], [0, 1, 0]]
+    """
+    parts = [value.cpu().contiguous().view(count, -1).view(torch.uint8).numpy() for value in features.values()]
+    index_of_content: dict[bytes, int] = {}
+    first_rows: list[int] = []
+    indices: list[int] = []
+    for row in range(count):
+        key = content_key(*(part[row].tobytes() for part in parts))
+        if key not in index_of_content:
+            index_of_content[key] = len(first_rows)
+            first_rows.append(row)
+        indices.append(index_of_content[key])
+    return torch.tensor(first_rows), torch.tensor(indices)
 
 
 def encode_all_items(

@@ -235,14 +235,18 @@ def concatenate(parts: list[Features]) -> Features:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def masked_mean(frames: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Mean over real frames: (n, T, F) and mask (n, T) → (n, F), computed in ``dtype``; zero for a clip without frames.
+def masked_mean(frames: Tensor, mask: Tensor) -> Tensor:
+    """Mean over real frames: (n, T, F) and mask (n, T) → (n, F), float32 at least; zero for a clip without frames.
+
+    Summed in double precision and rounded once: the order of summation leaves no trace, so a clip and its exact mirror
+    have the same mean, bit for bit.
 
     >>> masked_mean(torch.tensor([[[2.0], [4.0], [9.0]]]), torch.tensor([[1, 1, 0]]))
     tensor([[3.]])
     """
-    weights = mask.to(frames.device, dtype).unsqueeze(-1)
-    return (frames.to(dtype) * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+    weights = mask.to(frames.device, torch.float64).unsqueeze(-1)
+    mean = (frames.double() * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+    return mean.to(torch.promote_types(frames.dtype, torch.float32))
 
 
 def at_least_float32(value: Tensor) -> Tensor:

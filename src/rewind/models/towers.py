@@ -289,7 +289,7 @@ class SentenceEncoder(nn.Module):
         mask = torch.tensor([row.attention_mask for row in encoded], device=device)
         embedded = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=device))
         hidden = self.layers(self.norm(embedded), src_key_padding_mask=mask == 0)
-        return F.normalize(masked_mean(hidden, mask, hidden.dtype), dim=1)
+        return F.normalize(masked_mean(hidden, mask).to(hidden.dtype), dim=1)
 
 
 class FrameEncoder(nn.Module):
