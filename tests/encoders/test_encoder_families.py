@@ -19,6 +19,7 @@ from encoder_families import CAPTIONS, CONTEXT, FAMILIES, FRAMES, T5, unigram_to
 from messages import refusal
 from rewind import optional_packages
 from rewind.config.methods import VectorOptions
+from rewind.data.annotations import twin_rows
 from rewind.data.captions import load_split
 from rewind.distributed import SINGLE_PROCESS
 from rewind.encoders import encode_vectors as job
@@ -26,6 +27,7 @@ from rewind.encoders import frames, padding, transformers
 from rewind.encoders import score_candidates as score_candidates_module
 from rewind.encoders.base import build_encoder, check_encoder
 from rewind.encoders.encode_vectors import make_test_vectors
+from rewind.encoders.frames import read_clip
 from rewind.encoders.score_candidates import PairScorer, score_candidates
 from rewind.io.files import read_json
 from rewind.models.precomputed import load_precomputed
@@ -288,6 +290,27 @@ def test_pairs_are_scored_in_blocks_as_one_by_one(family, data: Path, tmp_path: 
     assert type(precomputed.load_precomputed(made)).__name__ == "PrecomputedScores"
     with refusal("methods.*.options.score"):
         precomputed.load_precomputed(made.model_copy(update={"score": "dot"}))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_a_clip_without_direction_ties_with_its_mirror_in_every_batch(
+    family, data: Path, tmp_path: Path, monkeypatch, size: int
+) -> None:
+    def symmetric(clip, keys):
+        frames = read_clip(clip, keys)
+        return np.maximum(frames, frames[::-1])
+
+    monkeypatch.setattr("rewind.encoders.frames.read_clip", symmetric)
+    encoding = keys("transformers", family("xclip"), batch_size=size)
+    make_test_vectors(encoding, data, "tiny", tmp_path / "all", "code")
+    whole, split = loaded(tmp_path / "all"), load_split(data, "tiny", "test")
+    twins = twin_rows(whole["item_ids"].tolist())
+    assert (twins >= 0).all() and np.array_equal(whole["similarity"], whole["similarity"][:, twins])
+    rows, columns = (part.ravel() for part in np.indices((3, len(twins))))
+    scorer = PairScorer(encoding.model_copy(update={"scored_pairs": "candidates"}), tmp_path / "state", "code")
+    captions = split.captions["caption"].tolist()
+    found, _ = score_candidates(scorer, data, split.items, captions, rows, columns, SINGLE_PROCESS)
+    assert np.array_equal(found.reshape(3, -1), found.reshape(3, -1)[:, twins])
 
 
 OWN = """

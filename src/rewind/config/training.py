@@ -168,9 +168,9 @@ class Training(ConfigModel, affects="run"):
     )
     deterministic: bool = config_field(
         True,
-        "Use deterministic kernels of torch, cuDNN and cuBLAS and do not search for the fastest ones: the same seed gives "
-        "the same bits on the same machine (docs/cluster.md says what that means). If an operation has no deterministic "
-        "kernel, the log names it.",
+        "Use deterministic kernels of torch, cuDNN and cuBLAS and do not search for the fastest ones: the same seed"
+        " gives the same bits on the same machine (docs/cluster.md says what that means). If an operation has no"
+        " deterministic kernel, the log names it.",
     )
     freeze: list[Literal["text", "visual"]] = config_field(
         [],
