@@ -183,6 +183,22 @@ def test_each_fault_is_told_with_its_key(checkout: Path, change: dict, places: l
     refused(change, *(f"{FILE}: {place}" for place in places))
 
 
+def test_a_softmax_over_captions_needs_the_unit_of_scores(checkout: Path) -> None:
+    vectors, asked = {"captions": "c.npz", "items": "c.npz"}, {"evaluation.transductive": ["dual_softmax"]}
+    scored, dotted = {"file": "b.npz"}, vectors | {"score": "dot"}
+    missing = [f"{FILE}: {name}" for name in ("b.npz", "c.npz")]  # which is all that is wrong where the unit is known
+    refused(
+        asked | {"methods.b": {"model": "scores", "options": scored}}, f"{FILE}: evaluation.transductive", missing[0]
+    )
+    refused(
+        asked | {"methods.c": {"model": "vectors", "options": dotted}}, f"{FILE}: evaluation.transductive", missing[1]
+    )
+    refused(asked | {"methods.b": {"model": "scores", "options": scored | {"inverse_temperature": 20}}}, missing[0])
+    refused(asked | {"methods.c": {"model": "vectors", "options": vectors}}, missing[1])
+    wrong = {"methods.b": {"model": "scores", "options": scored | {"inverse_temperature": 0}}}
+    refused(wrong, f"{FILE}: methods.b.options.inverse_temperature")
+
+
 def test_a_tracker_that_is_not_installed_is_refused(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "wandb" else find(name, *rest))

@@ -29,6 +29,8 @@ ZERO_SHOT_MODELS = ("clip_zero_shot", "zero_shot")
 """Models that are scored without training; ``clip_zero_shot`` is the name of ``zero_shot`` in earlier versions."""
 BASELINES = (*MODELS_WITHOUT_TOWERS, *ZERO_SHOT_MODELS)
 """Models in which nothing learns by gradient descent."""
+COSINE_MODELS = ("vectors", "ridge", "pixels", "bow")
+"""Models whose scores are cosines; those of other models are logits."""
 CLOSED_FORM_HEADS = ("ridge", "geometry")  # of a translator
 CLIP_MAX_LOGIT_SCALE = 100.0
 DEEP_HEADS = ("seqTransf", "tightTransf", "wti")
@@ -188,6 +190,17 @@ FilePerSeed = str | dict[int, str]
 """A file, or one for each seed (seed → path)."""
 
 
+def _inverse_temperature(default: str) -> Any:
+    return config_field(
+        None,
+        "What scores are multiplied by before a softmax, which `evaluation.transductive` needs to know: 1 for logits "
+        f"of a loss with a softmax, 100 for cosines. None: {default}.",
+        gt=0,
+        affects="statistics",
+        allow_inf_nan=False,
+    )
+
+
 class VectorOptions(ConfigModel, affects="run"):
     """Options of ``model: vectors``.
 
@@ -204,6 +217,7 @@ class VectorOptions(ConfigModel, affects="run"):
         "How two vectors are compared; `maxsim` (late interaction) adds up, over the vectors of a caption, the largest "
         "dot product with a vector of the item.",
     )
+    inverse_temperature: float | None = _inverse_temperature("100 for cosines, which have one")
 
     @model_validator(mode="after")
     def _same_seeds(self) -> VectorOptions:
@@ -219,6 +233,7 @@ class ScoreOptions(ConfigModel, affects="run"):
     """
 
     file: FilePerSeed = required_field("An npz with similarity, query_ids and item_ids, or a TREC run.")
+    inverse_temperature: float | None = _inverse_temperature("none")
 
 
 OPTIONS_BY_MODEL: Mapping[str, type[ConfigModel]] = {"vectors": VectorOptions, "scores": ScoreOptions}
@@ -410,14 +425,23 @@ class Method(ConfigModel, affects="run"):
         return ""
 
     @property
-    def inverse_temperature(self) -> float:
-        """What scores are multiplied by before a softmax: 1 for logits and scores as they are, CLIP's of cosines.
+    def inverse_temperature(self) -> float | None:
+        """What scores are multiplied by before a softmax: 1 for logits, CLIP's for cosines; None: not known.
+
+        It is not known of scores from files, nor of a model by name, which may turn out to score pairs by logits.
 
         >>> Method(model="vectors").inverse_temperature, Method(head="meanP").inverse_temperature
         (100.0, 1.0)
+        >>> Method(model="scores", options={"file": "mine.npz"}).inverse_temperature is None
+        True
         """
-        cosines = self.model == "vectors" and self.options.get("score", "cosine") == "cosine"
-        return CLIP_MAX_LOGIT_SCALE if cosines else 1.0
+        if self.precomputed and self.options.get("inverse_temperature") is not None:
+            return self.options["inverse_temperature"]
+        if self.model == "scores" or (
+            self.model == "vectors" and ("encoder" in self.options or self.options.get("score", "cosine") != "cosine")
+        ):
+            return None
+        return CLIP_MAX_LOGIT_SCALE if self.model in COSINE_MODELS else 1.0
 
     @property
     def scored_as_it_is(self) -> bool:

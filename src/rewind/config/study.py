@@ -33,6 +33,7 @@ from rewind.config.dataset import Split
 from rewind.config.encoders import SCORING_OPTIONS, EncoderOptions, Encoding
 from rewind.config.evaluation import Evaluation
 from rewind.config.methods import (
+    CLIP_MAX_LOGIT_SCALE,
     FILE_OPTIONS,
     PRECOMPUTED_MODELS,
     PRECOMPUTED_PAIR_BATCH,
@@ -404,6 +405,13 @@ class Study(ConfigModel):
             for name, method in self.methods.items()
             if not (method.rerank or method.blind or method.model == "chance")
         ]
+
+    def inverse_temperature(self, name: str) -> float | None:
+        """What a method's scores are multiplied by before a softmax; None where only the scores show it, or nothing."""
+        method = self.methods[name]
+        # Vectors of a data set are compared by cosine as they are.
+        is_cosine = method.model == "zero_shot" and self.backbone.kind == "embeddings" and not method.own_backbone
+        return CLIP_MAX_LOGIT_SCALE if is_cosine else method.inverse_temperature
 
     def order_setting(self) -> str:
         """Where captions search clips whose frames are in another order."""
@@ -1072,6 +1080,15 @@ def _transductive_faults(study: Study) -> Iterator[str]:
         )
     if not study.transductive_methods():
         yield "evaluation.transductive: no method here has a matrix of scores; set it to []"
+    for name in study.transductive_methods():
+        options = study.methods[name].options
+        by_name = "encoder" in options and options.get("score", "cosine") == "cosine"
+        if study.inverse_temperature(name) is None and not by_name:
+            yield (
+                f"evaluation.transductive: a softmax depends on the unit of scores, and that of {name} is not known: "
+                f"set methods.{name}.options.inverse_temperature to what they are multiplied by (1 for logits of a "
+                "loss with a softmax, 100 for cosines), or evaluation.transductive to []"
+            )
 
 
 def _verdict_faults(study: Study) -> Iterator[str]:

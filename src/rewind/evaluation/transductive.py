@@ -1,15 +1,19 @@
-"""Scores that are normalised over all captions of the test split, as some papers report: dual softmax and QB-Norm.
+"""Scores that are normalised over all captions of the test split, as some papers do: dual softmax and QB-Norm.
 
 Both make clips that are near to many captions rarer among the results. They see the whole test set: the score of one
-caption depends on all others, which a search engine does not have. Only captions search clips here.
+caption depends on all others, which a search engine does not have. Only captions search clips here. With z the score
+times an inverse temperature:
 
-- ``dual_softmax`` (Cheng et al. 2021, CAMoE): s′(q, v) = s(q, v) · softmax over all captions q of z(q, v).
+- ``dual_softmax`` (Cheng et al. 2021, CAMoE): s′(q, v) = (z(q, v) − min z) · softmax over all captions q of z(q, v).
+  CAMoE's own factor is z(q, v): it depends on where the scale has its zero, of which logits and log-likelihoods have
+  none, and below zero it sorts backwards, since a larger share makes a negative score lower. Counted from the lowest
+  score the order is the same wherever zero is, and nearly CAMoE's where all scores are positive.
 - ``qb_norm`` (Bogolin et al. 2022, Querybank Normalisation) with the test captions as its bank:
   s′(q, v) = exp z(q, v) / Σ over all captions b of exp z(b, v). Every first result of a caption is then in the set of
   clips that activate the normalisation, so that its dynamic and its static form are one.
 
-z is the score times an inverse temperature: 1 for a trained model, whose logits have a temperature of their own, and
-100, the largest of CLIP, for cosines of vectors.
+The inverse temperature is 1 for logits, which have a temperature of their own, and 100, the largest of CLIP, for
+cosines. Of other scores nobody knows it: a study has to name it.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rewind.config.methods import CLIP_MAX_LOGIT_SCALE
 from rewind.config.study import RunKey
 from rewind.data.captions import load_split
 from rewind.data.readers import MISSING_SCORE
@@ -29,46 +34,49 @@ from rewind.evaluation.ranking import rank_table, row_blocks
 
 
 class NormalisedScores:
-    """A matrix whose rows are normalised when they are read, so that a large one stays in its file.
+    """Logarithms of normalised scores, which do not underflow; rows are normalised when they are read.
 
     Args:
         scores: float (n, m), an array or a file.
         how: ``dual_softmax`` or ``qb_norm``.
         scale: inverse temperature.
 
-    >>> NormalisedScores(np.array([[1.0, 2.0], [1.0, 0.0]]), "dual_softmax", 1.0)[:].round(2).tolist()
+    >>> np.exp(NormalisedScores(np.array([[1.0, 2.0], [1.0, 0.0]]), "dual_softmax", 1.0)[:]).round(2).tolist()
     [[0.5, 1.76], [0.5, 0.0]]
     """
 
     def __init__(self, scores: Any, how: str, scale: float) -> None:
         self.scores, self.how, self.scale = scores, how, scale
         self.shape, self.size, self.dtype, self.ndim = scores.shape, scores.size, np.dtype(np.float64), 2
-        self.log_sum = _log_sum_exp(scores, scale)
+        self.lowest, self.log_sum = np.inf, np.empty(scores.shape[1])
+        for columns in row_blocks(*scores.shape[::-1]):
+            # Sorted, so that the last digit, and with it a tie, does not depend on the order of captions.
+            block = np.sort(self._scaled(scores[:, columns]), axis=0)
+            self.lowest = min(self.lowest, block[block > -np.inf].min(initial=np.inf))
+            largest = np.maximum(block[-1], np.finfo(np.float64).min)  # a clip may have no score at all
+            with np.errstate(divide="ignore"):
+                self.log_sum[columns] = largest + np.log(np.exp(block - largest).sum(axis=0))
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        block = np.asarray(self.scores[rows], np.float64)
-        log_share = self.scale * block - self.log_sum
-        # QB-Norm's scores as logarithms, which have the same order and do not underflow.
-        normalised = log_share if self.how == "qb_norm" else block * np.exp(log_share)
-        return np.where(block == MISSING_SCORE, MISSING_SCORE, normalised)
+        z = self._scaled(self.scores[rows])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            normalised = z - self.log_sum
+            if self.how == "dual_softmax":
+                normalised += np.log(z - self.lowest)
+        # Finite, as all scores are: the lowest score of all is 0 once it is normalised, and a missing one is below it.
+        least = np.finfo(np.float64).min
+        return np.where(z == -np.inf, least, np.maximum(normalised, least / 2))
 
-
-def _log_sum_exp(scores: Any, scale: float) -> np.ndarray:
-    """Logarithm of the sum of exp(scale · score) over all rows, float64 (m,), in one pass."""
-    largest, total = np.full(scores.shape[1], -np.inf), np.zeros(scores.shape[1])
-    for rows in row_blocks(*scores.shape):
-        block = scale * np.asarray(scores[rows], np.float64)
-        new = np.maximum(largest, block.max(axis=0))
-        total = total * np.exp(largest - new) + np.exp(block - new).sum(axis=0)
-        largest = new
-    return largest + np.log(total)
+    def _scaled(self, scores: np.ndarray) -> np.ndarray:
+        """z, with −∞ where there is no score."""
+        return np.where(scores == MISSING_SCORE, -np.inf, self.scale * np.asarray(scores, np.float64))
 
 
 def transductive_ranks(
     folder: Path,
     dataset: str,
     similarity: Mapping[RunKey, str],
-    scales: Mapping[str, float],
+    scales: Mapping[str, float | None],
     hows: Sequence[str],
     setting: str,
 ) -> dict[str, dict[str, dict[int, pd.DataFrame]]]:
@@ -78,7 +86,7 @@ def transductive_ranks(
         folder: the data set's results folder.
         dataset: its name.
         similarity: method and seed → npz file of the matrix.
-        scales: method → inverse temperature.
+        scales: method → inverse temperature; None: that of cosines, or of logits where a score is beyond 1.
         hows: normalisations.
         setting: ``hard`` or ``test``, in which all captions search all clips.
     """
@@ -88,8 +96,15 @@ def transductive_ranks(
     for (method, seed), path in similarity.items():
         scores, queries, gallery = open_scores(path)
         rows, columns = captions.loc[queries], items.loc[gallery]
+        scale = scales[method] or (CLIP_MAX_LOGIT_SCALE if _may_be_cosines(scores) else 1.0)
         for how in hows:
-            normalised: Any = NormalisedScores(scores, how, scales[method])
+            normalised: Any = NormalisedScores(scores, how, scale)
             ranks = rank_table(normalised, rows, columns, [setting], ["text_to_item"], path)
             found[how].setdefault(method, {})[seed] = ranks
     return found
+
+
+def _may_be_cosines(scores: Any) -> bool:
+    """Whether no score is beyond 1, but for rounding."""
+    blocks = (scores[rows] for rows in row_blocks(*scores.shape))
+    return all((np.abs(block[block != MISSING_SCORE]) <= 1 + 1e-3).all() for block in blocks)

@@ -499,8 +499,8 @@ def transductive_notes(inputs: TableInputs, setting: str = "") -> list[str]:
         [
             TRANSDUCTIVE_WARNING,
             f"{metric} of captions that search clips, by normalised scores minus by the method’s own. Dual softmax: a "
-            "score times the softmax of the clip’s scores over all captions; QB-Norm: that softmax alone, with the "
-            "test captions as its bank",
+            "score, counted from the lowest of all, times the softmax of the clip’s scores over all captions; QB-Norm: "
+            "that softmax alone, with the test captions as its bank",
             f"In brackets {percent} intervals of the paired difference over training seeds and queries, not adjusted; "
             f"bold: differs after Holm’s correction over {rows['family'].iloc[0]} pairs of a method and a "
             "normalisation",

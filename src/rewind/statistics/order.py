@@ -78,7 +78,7 @@ def transductive_table(
     dataset: str,
     ranks: RunRanks,
     similarity: Mapping[RunKey, str],
-    scales: Mapping[str, float],
+    scales: Mapping[str, float | None],
     normalisations: Sequence[str],
     setting: str,
     keys: Statistics,

@@ -648,8 +648,8 @@ class StudyPlan:
     def transductive_setting(self) -> str:
         return self.keys.transductive_setting()
 
-    def transductive_scales(self) -> dict[str, float]:
-        return {name: self.method(name).inverse_temperature for name in self.keys.transductive_methods()}
+    def transductive_scales(self) -> dict[str, float | None]:
+        return {name: self.keys.inverse_temperature(name) for name in self.keys.transductive_methods()}
 
     def probes_of(self, method: str) -> list[str]:
         return self.keys.probes_of(method)
