@@ -11,6 +11,7 @@ import rewind.ranking_metrics
 from messages import expect_message, refusal
 from rank_rows import ranks
 from rewind.config.report import Statistics
+from rewind.evaluation.ranking import rank_table
 from rewind.io.files import write_parquet
 from rewind.statistics.blocks import check_ranks
 from rewind.statistics.bootstrap import Resamples, bootstrap_p_value, percentile_interval
@@ -277,3 +278,45 @@ def test_runs_that_cannot_be_compared_are_refused():
         compare_methods({"a": {0: table}}, [("a", "z")], KEYS)
     with refusal("statistics"):
         compare_methods({}, [], KEYS)
+
+
+def constant_runs(captions_of_item: int, seeds: int = 1) -> dict[int, pd.DataFrame]:
+    """Ranks of a scorer that gives every pair the same score, of 12 clips with their twins, in both directions."""
+    names = [f"v{n}{suffix}" for suffix in ("", "_rev") for n in range(12)]
+    items = pd.DataFrame({"item_id": names, "cluster_id": [n % 12 for n in range(24)], "reversed": [0] * 12 + [1] * 12})
+    videos = [name for name in names for _ in range(captions_of_item)]
+    captions = pd.DataFrame({"caption_id": [f"{video}#{n}" for n, video in enumerate(videos)], "video_id": videos})
+    scores = np.full((len(captions), len(items)), 0.25)
+    directions = ["text_to_item", "item_to_text"]
+    table = rank_table(scores, captions, items, ["origin", "hard", "binary"], directions)
+    return {seed: table for seed in range(seeds)}
+
+
+@pytest.mark.parametrize("captions_of_item", [1, 3])
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_numbers_of_a_constant_scorer_have_no_error(captions_of_item, seeds):
+    """Whatever queries are drawn, its numbers are the same: nothing was estimated."""
+    constant = constant_runs(captions_of_item, seeds)
+    runs = {"same": constant, "other": constant}
+    found = compare_methods(runs, [("same", "other")], KEYS, compared=["same", "other"])
+    for table, value in ((found.gaps, "gap"), (found.intervals[found.intervals["setting"] != "binary"], "estimate")):
+        assert len(table) and (table["low"] == table[value]).all() and (table["high"] == table[value]).all()
+    gaps = found.gaps[(found.gaps["metric"] == "R@1") & (found.gaps["method"] == "same")].set_index("direction")["gap"]
+    assert gaps["text_to_item"] == pytest.approx(100 / 12 - 100 / 24)
+    # By brute force: of the orders of an item's captions among all, those in which one of its own is first.
+    own, every = captions_of_item, 12 * captions_of_item
+    assert gaps["item_to_text"] == pytest.approx(100 / (every - own + 1) - 100 / (2 * every - own + 1))
+    pairs = found.pairs[found.pairs["setting"] != "binary"]
+    assert (pairs[["difference", "low", "high"]] == 0).all(axis=None)
+
+
+def test_ties_that_other_queries_may_break_keep_their_error():
+    """A perfect model that cannot see the order of frames ties each clip with its twin alone."""
+    names = [f"v{n}{suffix}" for suffix in ("", "_rev") for n in range(12)]
+    items = pd.DataFrame({"item_id": names, "cluster_id": [n % 12 for n in range(24)], "reversed": [0] * 12 + [1] * 12})
+    captions = pd.DataFrame({"caption_id": [f"{name}#0" for name in names], "video_id": names})
+    scores = np.tile(np.eye(12), (2, 2))
+    table = rank_table(scores, captions, items, ["origin", "hard"], ["text_to_item", "item_to_text"])
+    found = compare_methods({"blind": {0: table}}, [], KEYS)
+    gaps = found.gaps[found.gaps["metric"] == "R@1"]
+    assert (gaps["gap"] == 50).all() and (gaps["low"] < 50).all() and (gaps["high"] > 50).all()

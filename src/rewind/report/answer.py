@@ -435,8 +435,8 @@ def _setting_finding(results: Results, setting: str) -> Finding:
 
     def estimate(method: str) -> IntervalEstimate:
         value = _interval_estimate(rows.loc[method])
-        # 50 by construction has no interval in tables either.
-        is_tied = setting == "binary" and ties_every_query(results, method, direction)
+        # Chance by construction has no interval in tables either.
+        is_tied = value[1] == value[2] or (setting == "binary" and ties_every_query(results, method, direction))
         return (value[0], math.nan, math.nan) if is_tied else value
 
     def against(best: str, other: str) -> Difference | None:

@@ -68,6 +68,9 @@ NO_INTERVAL_OF_TIES = (
     "No interval where every query is an exact tie in every run, so that accuracy is 50 by construction"
 )
 TERMINAL_WIDTH = 120  # characters
+NO_INTERVAL_OF_CONSTANTS = (
+    "No interval where every query ties with all that it searches in every run, so that numbers are those of chance"
+)
 MIN_QUERIES_FROM_LIMIT = 5  # queries right, or wrong, below which the coverage of an interval is only approximate
 
 
@@ -135,12 +138,13 @@ def _intervals_sentence(table: SettingResults) -> str:
 
 
 def tied_sentence(table: SettingResults) -> str:
-    """Whose accuracy has no interval because every query is a tie: no other queries could change it."""
+    """Whose numbers have no interval because every query is a tie: no other queries could change them."""
     if not table.tied:
         return ""
     several = len(table.directions) > 1
     names = (f"{', '.join(labels)}{f' in {direction}' if several else ''}" for direction, labels in table.tied.items())
-    return f"{NO_INTERVAL_OF_TIES}: {'; '.join(names)}"
+    reason = NO_INTERVAL_OF_TIES if table.setting == "binary" else NO_INTERVAL_OF_CONSTANTS
+    return f"{reason}: {'; '.join(names)}"
 
 
 def _near_limit_sentence(facts: Footnotes, table: SettingResults) -> str:

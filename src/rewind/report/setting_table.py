@@ -73,8 +73,8 @@ class Estimate:
         seeds: number of runs; 0 where the method was not evaluated.
         beats: letters of the methods that it is significantly better than.
         best: whether it is bold.
-        tied: whether it is an accuracy of Binary of which every query is a tie in every run: 50 by construction, which
-            is printed without an interval.
+        tied: whether every query is a tie in every run, in other settings than Binary with all that it searches: chance
+            by construction, which is printed without an interval.
 
     Example:
         >>> Estimate(41.0, 1.4, 38.2, 43.8, seeds=2, beats=("b",)).best
@@ -168,11 +168,11 @@ class SettingResults:
 
     @property
     def tied(self) -> dict[str, list[str]]:
-        """Short name of a direction → methods that tie every clip of Binary with its twin, but for exact chance."""
+        """Short name of a direction → methods whose deciding metric has no interval, as all ties; but for chance."""
         names = {
             column.group: [row.label for row in self.rows if row.cells[at].tied and not np.isnan(row.cells[at].low)]
             for at, column in enumerate(self.columns)
-            if self.setting == "binary" and column.metric == ACCURACY_METRIC
+            if column.metric == self.deciding
         }
         return {direction: labels for direction, labels in names.items() if labels}
 
@@ -365,6 +365,7 @@ def _metric_cell(results: Results, method: str, setting: str, column: MetricColu
     estimate = metric_estimate(results, method, setting, column.direction, column.metric)
     is_accuracy = setting == "binary" and column.metric == ACCURACY_METRIC
     tied = is_accuracy and ties_every_query(results, method, column.direction)
+    tied |= low == high and method not in results.baselines and metric_of_column(column.metric).tested
     return Estimate(estimate, std, low, high, len(seeds), tied=tied)
 
 

@@ -316,7 +316,8 @@ def zero_shot_layout(inputs: TableInputs, setting: str = "") -> Table:
 
 
 def _zero_shot_row(row: Any) -> tuple[Cell, ...]:
-    return Cell(row.label), number_cell(row.estimate, std=row.std, low=row.low, high=row.high)
+    ends = {"low": row.low, "high": row.high} if row.high > row.low else {}
+    return Cell(row.label), number_cell(row.estimate, std=row.std, **ends)
 
 
 def zero_shot_notes(inputs: TableInputs, setting: str = "") -> list[str]:
@@ -546,15 +547,14 @@ def gap_layout(inputs: TableInputs, setting: str = "") -> Table:
 
 
 def _gap_row(results: Results, method: str, cells: dict[tuple[str, str], Any]) -> tuple[Cell, ...]:
-    exact = method in results.baselines  # chance has a gap without an interval
-    shown = (_gap_cell(cells.get((method, metric)), metric, exact) for metric in gap_metrics(results))
+    shown = (_gap_cell(cells.get((method, metric)), metric) for metric in gap_metrics(results))
     return (Cell(results.labels[method]), *shown)
 
 
-def _gap_cell(row: Any, metric: str, exact: bool) -> Cell:
+def _gap_cell(row: Any, metric: str) -> Cell:
     if row is None:
         return Cell(MISSING)
-    ends = {"low": row.low, "high": row.high} if row.high > row.low or not exact else {}
+    ends = {"low": row.low, "high": row.high} if row.high > row.low else {}  # chance has a gap without an interval
     return number_cell(row.gap, metric_decimals(metric), **ends, signed=True)
 
 
@@ -569,11 +569,20 @@ def gap_notes(inputs: TableInputs, setting: str = "") -> list[str]:
             "time-reversed twins added, in the same runs",
             _gap_sign_sentence(gap_metrics(results)),
             f"In brackets {confidence_percent(results.confidence)} intervals, not adjusted for multiple comparisons",
+            _constant_gaps_sentence(results),
             procedure_sentence(facts, tested=False),
             seed_caution(_seed_counts(results)),
             seed_sentence(facts),
         ]
     )
+
+
+def _constant_gaps_sentence(results: Results) -> str:
+    """Which methods have no intervals because all ties; chance has none anyway."""
+    gaps = results.gaps
+    constant = set(gaps["method"][(gaps["low"] == gaps["high"]) & (gaps["low"] == gaps["gap"])])
+    names = [results.labels[m] for m in results.ordered() if m in constant and m not in results.baselines]
+    return f"{notes.NO_INTERVAL_OF_CONSTANTS}: {', '.join(names)}" if names else ""
 
 
 def _gap_sign_sentence(metrics: list[str]) -> str:

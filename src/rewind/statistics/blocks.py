@@ -37,6 +37,8 @@ class RankBlock:
         higher, ties: method → (S, Q) numbers of items above the true item and at its score, seeds in ascending order;
             methods that were not evaluated here are absent.
         gallery: number of items that a query searches.
+        constant: methods of which every query ties with all that it searches, in every run: numbers of chance, which no
+            other query or seed would change. Binary has none, whose tests look at ties themselves.
 
     Example:
         >>> higher = np.array([[0, 1, 0, 3]])  # one seed, four queries in two clusters
@@ -57,6 +59,7 @@ class RankBlock:
     higher: dict[str, np.ndarray]
     ties: dict[str, np.ndarray]
     gallery: int
+    constant: frozenset[str] = frozenset()
 
     def range(self) -> tuple[np.ndarray, np.ndarray]:
         """Least and greatest possible value of each of the K tested metrics, (K,) each."""
@@ -149,14 +152,24 @@ def _make_block(runs: RunRanks, setting: str, direction: str) -> RankBlock:
     tables = {m: {s: _select_rows(seeds[s], setting, direction) for s in sorted(seeds)} for m, seeds in runs.items()}
     _check_same_queries(tables, f"{setting} {direction}")
     first = next(iter(next(iter(tables.values())).values()))
+    higher, ties = (
+        {m: np.stack([t[count].to_numpy() for t in seeds.values()]) for m, seeds in tables.items()}
+        for count in ("higher", "ties")
+    )
+    gallery = int(first["gallery"].max())
+    # Whether all tie: a caption ties with all other items; an item with the captions of all others, and each caption is
+    # of one item, so that the items together tie with the gallery once less than there are items.
+    all_ties = len(first) * (gallery - 1) if direction == "text_to_item" else gallery * (len(first) - 1)
+    constant = frozenset(m for m, counts in ties.items() if (counts.sum(axis=1) == all_ties).all())
     return RankBlock(
         setting,
         direction,
         first["query_id"].to_numpy(),
         Clusters.of(first["cluster_id"].to_numpy()),
-        {m: np.stack([t["higher"].to_numpy() for t in seeds.values()]) for m, seeds in tables.items()},
-        {m: np.stack([t["ties"].to_numpy() for t in seeds.values()]) for m, seeds in tables.items()},
-        int(first["gallery"].max()),
+        higher,
+        ties,
+        gallery,
+        constant if setting != "binary" else frozenset(),
     )
 
 

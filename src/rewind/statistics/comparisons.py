@@ -189,7 +189,8 @@ def _interval_rows(
     fixed = method in random.fixed
     result = mean_inference(components, confidence, is_skewed(), *block.range())
     # Chance is computed, not estimated: its interval is a point.
-    low, high = (result.estimate,) * 2 if method in random.exact else (result.low, result.high)
+    exact = random.exact | block.constant
+    low, high = (result.estimate,) * 2 if method in exact else (result.low, result.high)
     boot_low, boot_high = _bootstrap_means(totals, draws, confidence)
     key = {"method": method, "setting": block.setting, "direction": block.direction} | _sample_sizes(block, method)
     per_seed = totals.sum(axis=-1) / len(block.queries)  # (K, S)
@@ -209,7 +210,7 @@ def _median_row(
 ) -> dict[str, Any]:
     higher, ties, fixed = block.higher[method], block.ties[method], method in random.fixed
     estimate, low, high = median_rank_interval(higher, ties, block.clusters, confidence, fixed)
-    low, high = (estimate, estimate) if method in random.exact else (low, high)
+    low, high = (estimate, estimate) if method in random.exact | block.constant else (low, high)
     boot_low, boot_high = percentile_interval(draws.medians(higher, ties), confidence)
     return {
         "metric": MEDIAN_RANK_METRIC,
@@ -246,7 +247,8 @@ def _gap_rows(
         result = mean_inference(
             variance_components(totals, origin.clusters.sizes, method in random.fixed), confidence, is_skewed(), *ends
         )
-        low, high = (result.estimate,) * 2 if method in random.exact else (result.low, result.high)
+        exact = random.exact | (origin.constant & hard.constant)
+        low, high = (result.estimate,) * 2 if method in exact else (result.low, result.high)
         boot_low, boot_high = _bootstrap_means(totals, draws, confidence)
         key = {"method": method, "direction": origin.direction} | _sample_sizes(origin, method)
         for k, metric in enumerate(tested_metrics()):

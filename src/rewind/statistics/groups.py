@@ -83,7 +83,14 @@ def _select_queries(block: RankBlock, selected: np.ndarray) -> RankBlock:
     higher, ties = ({m: ranks[:, selected] for m, ranks in counts.items()} for counts in (block.higher, block.ties))
     queries = block.queries[selected]
     return RankBlock(
-        block.setting, block.direction, queries, Clusters.of(clusters[selected]), higher, ties, block.gallery
+        block.setting,
+        block.direction,
+        queries,
+        Clusters.of(clusters[selected]),
+        higher,
+        ties,
+        block.gallery,
+        block.constant,
     )
 
 
@@ -94,7 +101,8 @@ def _group_row(
     components = variance_components(block.totals(method, (metric,))[0], sizes, fixed)
     least, most = METRICS[metric].range(block.gallery)
     result = mean_inference(components, confidence, METRICS[metric].skewed, least, most)
-    exact, estimate = method in random.exact, float(result.estimate)  # chance is computed, not estimated: no error
+    exact = method in random.exact | block.constant  # computed, not estimated: no error
+    estimate = float(result.estimate)
     is_binary = block.setting == "binary"
     p = float(chance_p_value(result, len(sizes))) if is_binary and not exact else np.nan
     return {

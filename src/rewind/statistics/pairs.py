@@ -186,6 +186,9 @@ def pair_rows(
         name: np.stack([getattr(result, name) for result, _ in results])
         for name in ("estimate", "variance", "low", "high", "p", "df")
     }
+    exact = random.exact | block.constant
+    for i in (i for i, pair in enumerate(pairs) if exact.issuperset(pair)):
+        stacked["low"][i] = stacked["high"][i] = stacked["estimate"][i]  # a difference of numbers without an error
     boot_low, boot_high, boot_p = _bootstrap_differences(
         [_whole_number_totals(totals[a], totals[b]) for a, b in pairs], draws, confidence
     )
@@ -274,13 +277,15 @@ def accuracy_interval(credits: np.ndarray, confidence: float, fixed: bool = Fals
     result = mean_inference(
         variance_components(percent, np.ones(percent.shape[1], dtype=int), fixed), confidence, least=0, most=100
     )
-    seeds = percent.mean(axis=1)
+    seeds, estimate = percent.mean(axis=1), float(result.estimate)
+    # Every image is right in part: its classes tie, as they do wherever all images have the same vector. No estimate.
+    constant = np.ptp(percent) == 0 and 0 < percent.flat[0] < 100
     return {
         "seeds": len(seeds),
-        "estimate": float(result.estimate),
+        "estimate": estimate,
         "std": float(seeds.std(ddof=1)) if len(seeds) > 1 else np.nan,
-        "low": float(result.low),
-        "high": float(result.high),
+        "low": estimate if constant else float(result.low),
+        "high": estimate if constant else float(result.high),
         "procedure": labels.accuracy(len(seeds), fixed),
         "df": float(result.df),
     }
