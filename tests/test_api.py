@@ -38,7 +38,7 @@ def matrix(seed: int, strength: float) -> np.ndarray:
 
 
 def workflow(scores: np.ndarray) -> pd.DataFrame:
-    return rank_table(scores.astype(np.float32), CAPTIONS, ITEMS, ["test"], ["text_to_item"])
+    return rank_table(scores, CAPTIONS, ITEMS, ["test"], ["text_to_item"])
 
 
 def test_numbers_are_the_workflows_to_the_last_bit():
@@ -99,7 +99,7 @@ def test_with_twins_origin_hard_and_binary_are_the_workflows():
     captions = pd.DataFrame({"caption_id": list(map(str, range(40))), "video_id": items})
     scores = 2.0 * np.eye(40) + np.random.default_rng(5).normal(size=(40, 40)).round(1)
     settings, directions = ["origin", "hard", "binary"], ["text_to_item", "item_to_text"]
-    wanted = rank_table(scores.astype(np.float32), captions, gallery, settings, directions)
+    wanted = rank_table(scores, captions, gallery, settings, directions)
     found = ranks(scores, twins=TWINS, directions=directions)
     # From item to text a query is an item, which has no name of its user's here.
     by_text = wanted["direction"] == "text_to_item"
@@ -241,3 +241,18 @@ def test_the_page_runs_as_it_stands_and_imports_no_torch(tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"[+−-]\d+\.\d \[.*\], Holm's p \d\.\d{3}", done.stdout)
     assert done.stdout.count(r"\begin{tabular}") == 2 and "Table Binary" in done.stdout
+
+
+def test_scores_are_compared_in_the_precision_that_they_have():
+    close = np.full((20, 20), 0.5) + 1e-9 * np.eye(20)
+    assert metrics(ranks(close))["R@1"] == 100
+    assert metrics(ranks(close.astype(np.float32)))["R@1"] == pytest.approx(5)
+    assert metrics(ranks(np.eye(20, dtype=int)))["R@1"] == 100
+
+
+def test_a_warning_says_where_rounding_may_decide_between_a_clip_and_its_twin():
+    scores = np.tile(np.random.default_rng(0).normal(size=(20, 10)), (1, 2))
+    twins = [-1] * 10 + list(range(10))
+    ranks(scores, twins=twins)
+    with pytest.warns(UserWarning, match="binary: for 100% of queries"):
+        ranks(scores * (1 + 1e-15 * np.arange(20)), twins=twins)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.report import SEARCH_DIRECTIONS, Statistics, Tables
 from rewind.data.annotations import twin_of
 from rewind.errors import RewindError, count_noun
-from rewind.evaluation.ranking import compute_metrics, rank_table
+from rewind.evaluation.ranking import MIN_NEAR_TIE_SHARE, compute_metrics, near_tie_share, rank_table
 from rewind.report import render
 from rewind.report.footnotes import Footnotes
 from rewind.report.results import Results, interval_procedures, setting_sizes
@@ -61,7 +62,7 @@ def ranks(
     """Where each query's item stands among all items, ties counted instead of broken.
 
     Args:
-        scores: (n, m) of query i and item j, the higher the better; compared as float32, like all of the workflow's.
+        scores: (n, m) of query i and item j, the higher the better; compared in the precision that they have.
         truth: (n,) the column of each query's item; None: query i belongs to item i.
         clusters: (m,) which items are not independent of each other (a clip and its twin, clips of one film); None:
             each item is its own cluster, with its twin. Intervals and tests resample clusters.
@@ -85,8 +86,9 @@ def ranks(
     >>> with_twin[["setting", "query_id", "rank"]].values.tolist()
     [['origin', '0', 1.0], ['hard', '0', 1.0], ['hard', '1', 2.0], ['binary', '0', 1.0]]
     """
-    # As the workflow reads them: scores that differ beyond float32's digits are ties, whoever computed them.
-    scores = np.asarray(scores).astype(np.float32, copy=False)
+    scores = np.asarray(scores)
+    if scores.dtype.kind != "f":  # whole numbers, which have no infinity
+        scores = scores.astype(np.float64)
     if scores.ndim != 2:
         raise RewindError(
             f"scores: a matrix (queries, items) is needed, not an array of {count_noun(scores.ndim, 'dimension')}."
@@ -114,7 +116,15 @@ def ranks(
     items = pd.DataFrame({"item_id": ids, "cluster_id": groups, "reversed": (original_of >= 0).astype(int)})
     captions = pd.DataFrame({"caption_id": names, "video_id": items["item_id"].to_numpy()[columns]})
     settings = ["test"] if twins is None else [*TWIN_SETTINGS]
-    return rank_table(scores, captions, items, settings, list(directions), "scores")
+    table = rank_table(scores, captions, items, settings, list(directions), "scores")
+    near_ties = 0.0 if twins is None else near_tie_share(scores, captions, items)
+    if near_ties >= MIN_NEAR_TIE_SHARE:
+        warnings.warn(
+            f"binary: for {100 * near_ties:.0f}% of queries the scores of a clip and its twin differ by less than 1e-5 "
+            "of their size; there rounding may decide, not what the model sees",
+            stacklevel=2,
+        )
+    return table
 
 
 def _check_twins(twins: Sequence[int] | np.ndarray | None, width: int) -> np.ndarray:

@@ -289,7 +289,7 @@ def test_predictions_come_back_as_a_matrix(evaluated, tmp_path, capsys, task):
     matrix = own("seqLSTM")[1]
     with np.load(tmp_path / "back.npz") as archive:
         scores, queries, items = archive["similarity"], archive["query_ids"].tolist(), archive["item_ids"].tolist()
-    assert scores.dtype == np.float32 and sorted(queries) == sorted(matrix["query_ids"].tolist())
+    assert scores.dtype == np.float64 and sorted(queries) == sorted(matrix["query_ids"].tolist())
     rows = [queries.index(query) for query in matrix["query_ids"]]
     columns = [items.index(item) for item in matrix["item_ids"]]
     scale = matrix["similarity"].max() / scores.max()  # ours are cosines times the learnt scale

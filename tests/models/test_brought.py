@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,12 @@ from safetensors.torch import save_file
 from brought_files import COUNT, caption_ids, item_ids, made, tables, write_vectors
 from messages import expect_message, refusal
 from rewind.config import Method
-from rewind.data.readers import StoredRows, read_embedding_file, read_score_file
+from rewind.data.readers import EmbeddingTable, StoredRows, read_embedding_file, read_score_file
+from rewind.data.score_matrix import open_scores, write_scores
 from rewind.evaluation.ranking import near_tie_share, rank_table
+from rewind.evaluation.similarity import Pairs
 from rewind.loading.run_data import check_precomputed_files
-from rewind.models.precomputed import PrecomputedEmbeddings, PrecomputedScores, notes_scores
+from rewind.models.precomputed import PrecomputedEmbeddings, PrecomputedScores, notes_scores, notes_vectors
 
 pytest_plugins = ["brought_files"]
 
@@ -135,12 +138,69 @@ def test_a_matrix_and_a_run_in_trec_s_format_are_looked_up(tmp_path: Path, data:
     model = PrecomputedScores(read_score_file(tmp_path / "m.run"))
     found = scored(model, data)
     best = np.sort(scores, axis=1)[:, -10:]
-    np.testing.assert_array_equal(np.sort(found, axis=1)[:, -10:], best)
+    np.testing.assert_array_equal(np.sort(found, axis=1)[:, -10:].astype(np.float32), best)
     assert len(np.unique(np.sort(found, axis=1)[:, :-10])) == 1 and found.min() < scores.min(), "all others tie, below"
     whole = len(scores) * len(item_ids())
     (note,) = notes_scores(Method(model="scores"), model)
     assert f"{whole - 10 * len(scores):,} of {whole:,} pairs" in note
     expect_message(note)
+
+
+@pytest.mark.parametrize("offset", [1.0, -1000.0])
+@pytest.mark.parametrize("suffix", ["trec", "npz"])
+def test_scores_that_differ_beyond_single_precision_do_not_tie(
+    tmp_path: Path, data: Path, suffix: str, offset: float
+) -> None:
+    """Log-likelihoods near −1000 have steps of 6e-5 in single precision."""
+    items, captions = tables(data)
+    right = captions["video_id"].to_numpy()[:, None] == items["item_id"].to_numpy()
+    scores, path = offset + 1e-9 * right, tmp_path / f"close.{suffix}"
+    if suffix == "npz":
+        np.savez(path, similarity=scores, query_ids=np.array(caption_ids()), item_ids=np.array(item_ids()))
+    else:
+        lines = [
+            f"{query} Q0 {item} 1 {score!r} run"
+            for query, row in zip(caption_ids(), scores.tolist(), strict=True)
+            for item, score in zip(item_ids(), row, strict=True)
+        ]
+        path.write_text("\n".join(lines) + "\n")
+    model = PrecomputedScores(read_score_file(path))
+    inputs, text = model.from_captions(items, captions)
+    pairs = Pairs(model, {"captions": text}, model.encode_items(inputs.batch(np.arange(len(items)))), len(items), 7)
+    written = tmp_path / "seed0.npz"
+    write_scores(written, pairs.rows(slice(0, len(captions))), np.array(caption_ids()), np.array(item_ids()))
+    for whole in (2**26, 1):
+        found = rank_table(
+            open_scores(written, whole).scores, captions, items, ["hard", "binary"], ["text_to_item", "item_to_text"]
+        )
+        assert (found[["higher", "ties"]] == 0).all(axis=None)
+
+
+def test_scores_that_single_precision_holds_are_kept_in_it(tmp_path: Path) -> None:
+    scores = np.random.default_rng(0).normal(size=(2, 2)).astype(np.float32).astype(np.float64)
+    ids = np.array(["a", "b"])
+    np.savez(tmp_path / "a.npz", similarity=scores, query_ids=ids, item_ids=ids)
+    assert read_score_file(tmp_path / "a.npz").similarity.dtype == np.float32
+
+
+@pytest.mark.parametrize("score", ["cosine", "dot", "maxsim"])
+def test_ties_that_only_rounding_makes_are_counted_and_said(tmp_path: Path, data: Path, score: str) -> None:
+    items, captions = tables(data)
+    text, clips = made(order=0)
+    clips[COUNT : COUNT + 5] *= 1 + 1e-9 * np.random.default_rng(3).normal(size=(5, clips.shape[1]))
+    tables_of = [
+        EmbeddingTable(np.array(ids), values, None, name)
+        for ids, values, name in ((caption_ids(), text, "captions.npz"), (item_ids(), clips, "items.npz"))
+    ]
+    model = PrecomputedEmbeddings(*tables_of, score)
+    model.from_captions(items, captions)
+    assert 3 <= model.rounded_ties() <= 5  # a difference may lie across a step of single precision
+    options = {"captions": str(tmp_path / "captions.npz"), "items": str(tmp_path / "items.npz")}
+    (note,) = notes_vectors(Method(model="vectors", options=options), model)
+    expect_message(note.replace(str(model.rounded_ties()), "N"))
+    model.all_items = replace(tables_of[1], values=made(order=0)[1])
+    model.from_captions(items, captions)
+    assert model.rounded_ties() == 0, "equal vectors tie without rounding"
 
 
 def test_vectors_without_twins_cover_the_originals_alone(tmp_path: Path, data: Path) -> None:

@@ -37,7 +37,7 @@ MIN_STORED_BYTES = 2**28
 EXPORTED_ARRAYS = {"query_ids", "text", "item_ids", "items", "space"}  # of results/<study>/embedding/*.npz
 MAX_IDS_SHOWN = 3  # in a message
 MAX_SCORE = 3.4e38
-"""Largest absolute value of a score: scores are kept in single precision."""
+"""Largest absolute value of a score, which single precision has: a pair without a score is below all of them."""
 SCORE_ARRAYS = ("similarity", "query_ids", "item_ids")
 UNSCORED_ARRAYS = SCORE_ARRAYS[1:]  # of a model by name whose pairs are scored by the job that re-ranks
 MISSING_SCORE = np.finfo(np.float32).min
@@ -839,7 +839,7 @@ class ScoreMatrix:
     """Scores of captions and items.
 
     Attributes:
-        similarity: (Q, N) float32; -inf where a pair has no score.
+        similarity: (Q, N) float32, or float64 where single precision would round a score; -inf where a pair has none.
         queries: (Q,) caption ids, each once.
         items: (N,) item ids, each once.
         where: the file, for messages.
@@ -915,10 +915,18 @@ def _read_npz_scores(path: Path) -> ScoreMatrix:
             raise RewindError(
                 f"{path}: {pair} {scores[column]}, not a number (-inf stands for a pair without a score)."
             )
-    matrix = matrix.astype(np.float32, copy=False)
+    matrix = _without_loss(matrix)
     for scores in matrix:  # a view of the row, changed in place
         scores[scores == MISSING_SCORE] = -np.inf
     return ScoreMatrix(matrix, queries, items, str(path))
+
+
+def _without_loss(matrix: np.ndarray) -> np.ndarray:
+    """Scores in single precision where that rounds none, else in double: what differs must not tie."""
+    with np.errstate(over="ignore", under="ignore"):
+        if all((row.astype(np.float32) == row).all() for row in matrix):
+            return matrix.astype(np.float32, copy=False)
+    return matrix.astype(np.float64, copy=False)
 
 
 def _read_trec_scores(path: Path) -> ScoreMatrix:
@@ -937,7 +945,8 @@ def _read_trec_scores(path: Path) -> ScoreMatrix:
         for name in encoded_ids:
             if fault := id_fault(unquote(name)):
                 raise RewindError(f"{path}: line {numbers[column.index(name)]}: {fault}.")
-    matrix = np.full((len(query_ids), len(item_ids)), -np.inf, np.float32)
+    matrix = np.full((len(query_ids), len(item_ids)), -np.inf)
     matrix[rows, columns] = scores
+    matrix = _without_loss(matrix)
     decoded = [np.array([unquote(name) for name in ids], dtype=str) for ids in (query_ids, item_ids)]
     return ScoreMatrix(matrix, decoded[0], decoded[1], str(path))

@@ -19,8 +19,9 @@ from rewind.data.readers import MISSING_SCORE, read_npy_header, stored_content
 from rewind.io.files import ArrayParts, reading_user_file, write_npz, write_stored_npz
 
 MAX_SCORES_IN_MEMORY = 2**26
-"""Number of scores up to which a matrix is read as an array (256 MiB of float32)."""
+"""Number of scores of single precision up to which a matrix is read as an array (256 MiB)."""
 
+_BYTES_OF_SCORE = 4  # of single precision
 _READ_BYTES = 2**26  # bytes read at a time
 _ARRAY_NAME = "similarity"
 _CUT_NAME = "captions_cut"
@@ -66,12 +67,12 @@ def write_scores(
 
     Args:
         path: the file.
-        scores: (n, m) float32.
+        scores: (n, m) float32 or float64.
         queries, gallery: ids of the n captions and the m items.
         whole: number of scores up to which a matrix is compressed.
         captions_cut: where it is known and nothing else says it.
     """
-    if scores.size > whole:
+    if scores.nbytes > _BYTES_OF_SCORE * whole:
         write_score_rows(path, [scores], queries, gallery, captions_cut)
     else:
         write_npz(path, **{_ARRAY_NAME: scores}, query_ids=queries, item_ids=gallery, **_cut_array(captions_cut))
@@ -109,7 +110,8 @@ def write_score_rows(
 
     Args:
         path: the file.
-        parts: float32 (r, m) each, the rows from top to bottom; or (r, 1) where every caption scores all items equally.
+        parts: float32 or float64 (r, m) each, the rows from top to bottom; or (r, 1) where every caption scores all
+            items equally.
         queries, gallery: ids of the n captions and the m items.
         captions_cut: as :func:`write_scores` takes it.
 
@@ -127,21 +129,23 @@ def write_score_rows(
 def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> LabelledScores:
     """Read ``similarity/<method>/seed<k>.npz``.
 
-    A matrix of more than ``whole`` scores is returned as a :class:`FileMatrix`, which reads parts of the archive. If
-    the archive is compressed, it is unpacked once into a file without a name, beside it. The system deletes such a file
-    with its last reader, however the process ends. A single column stands for a matrix of equal columns.
+    A matrix of more bytes than ``whole`` scores of single precision is returned as a :class:`FileMatrix`, which reads
+    parts of the archive. If the archive is compressed, it is unpacked once into a file without a name, beside it. The
+    system deletes such a file with its last reader, however the process ends. A single column stands for a matrix of
+    equal columns.
     """
     with reading_user_file(path, "matrix of scores", "make it again"):
         with np.load(path, allow_pickle=False) as archive:
             queries, gallery = archive["query_ids"].astype(str), archive["item_ids"].astype(str)
-            if queries.size * gallery.size <= whole:
-                return LabelledScores(archive[_ARRAY_NAME], queries, gallery)
         with zipfile.ZipFile(path) as packed:
             member = packed.getinfo(f"{_ARRAY_NAME}.npy")
             with packed.open(member) as stream:
                 header, fortran_order, dtype = read_npy_header(stream)
                 shape = cast("tuple[int, int]", header)
                 header_bytes = stream.tell()
+                if queries.size * gallery.size * dtype.itemsize <= _BYTES_OF_SCORE * whole:
+                    with np.load(path, allow_pickle=False) as archive:
+                        return LabelledScores(archive[_ARRAY_NAME], queries, gallery)
                 if header_bytes + shape[0] * shape[1] * dtype.itemsize != member.file_size:
                     raise ValueError(f"{shape[0]} x {shape[1]} scores do not fit {member.file_size} bytes")
                 if shape == (len(queries), 1):  # all items score the same, see write_score_rows

@@ -1,6 +1,6 @@
 """The similarity matrix of a run: features are encoded once, then all pairs are scored in blocks, on all processes.
 
-The result is float32 (n_captions, n_items).
+The result is (n_captions, n_items), float32 unless the retriever's ``score_dtype`` is another.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def similarity_matrix(
         workers: decoding processes.
 
     Returns:
-        float32 (n_captions, n_items), on every process.
+        (n_captions, n_items), on every process.
 
     Raises:
         RewindError: naming the key to lower, if GPU memory runs out.
@@ -141,8 +141,8 @@ class Pairs:
         self.step = max(1, most // self.columns)
 
     def rows(self, rows: slice, world: World = SINGLE_PROCESS) -> np.ndarray:
-        """Scores of some captions, float32 (r, m), on every process; blocks are shared among the processes."""
-        scores = torch.zeros(rows.stop - rows.start, self.count)
+        """Scores of some captions, (r, m), on every process; blocks are shared among the processes."""
+        scores = torch.zeros(rows.stop - rows.start, self.count, dtype=self.retriever.score_dtype)
         tops = range(rows.start, rows.stop, self.step)
         for block, (left, top) in enumerate(itertools.product(range(0, self.distinct, self.columns), tops)):
             if block % world.size != world.rank:
@@ -174,7 +174,7 @@ class Pairs:
             yield self.rows(slice(top, min(top + step, self.total)), world)
 
     def at(self, rows: np.ndarray, columns: np.ndarray, world: World = SINGLE_PROCESS) -> np.ndarray:
-        """Scores of some pairs, float32 (p,), on every process: captions are shared among the processes.
+        """Scores of some pairs, (p,), on every process: captions are shared among the processes.
 
         Equal captions are scored once with equal items, as in a whole matrix.
 
@@ -186,7 +186,7 @@ class Pairs:
         distinct_pairs, place = np.unique(pairs, return_inverse=True)
         text, items = np.divmod(distinct_pairs, self.distinct)
         ends = np.searchsorted(text, np.arange(len(distinct) + 1))
-        scores = torch.zeros(len(distinct_pairs))
+        scores = torch.zeros(len(distinct_pairs), dtype=self.retriever.score_dtype)
         progress = Progress("scores", len(distinct_pairs), "pairs")
         for number, caption in enumerate(distinct.tolist()):
             if number % world.size != world.rank:
@@ -211,7 +211,7 @@ class Pairs:
             name: value[items.to(value.device) if isinstance(items, Tensor) else items]
             for name, value in self.items.items()
         }
-        return self.retriever.similarity(text, gallery).float().cpu()
+        return self.retriever.similarity(text, gallery).to(self.retriever.score_dtype).cpu()
 
 
 # ---- Similarity matrix of a trained model --------------------------------------------------------------------------

@@ -250,7 +250,7 @@ def import_predictions(path: Path, out: Path) -> str:
             f"{path}: has {pairs:,} of {len(scores_by_query) * len(items):,} pairs, because MTEB kept only the best "
             f"documents of a query; write a TREC run instead: {out.with_suffix(RUN_SUFFIXES[0])}."
         )
-    scores = np.array([[row[item] for item in items] for row in scores_by_query.values()], np.float32)
+    scores = np.array([[row[item] for item in items] for row in scores_by_query.values()], np.float64)
     write_npz(
         out,
         similarity=scores,
@@ -309,7 +309,7 @@ def _trec_run(scores: ScoresByQuery, tag: str) -> str:
         # trec_eval orders equal scores by id, descending.
         best = sorted(row.items(), key=lambda pair: (pair[1], pair[0]), reverse=True)
         lines += [
-            f"{escape_id(query)} Q0 {escape_id(item)} {rank} {float(np.float32(score))!r} {tag}"
+            f"{escape_id(query)} Q0 {escape_id(item)} {rank} {float(score)!r} {tag}"
             for rank, (item, score) in enumerate(best, 1)
         ]
     return "\n".join(lines) + "\n"

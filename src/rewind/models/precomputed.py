@@ -16,7 +16,7 @@ from rewind.config import Backbone as BackboneKeys
 from rewind.config import Method
 from rewind.config import Text as TextKeys
 from rewind.config.methods import VectorOptions
-from rewind.data.annotations import is_among
+from rewind.data.annotations import is_among, twin_of
 from rewind.data.readers import (
     MAX_SCORE,
     MISSING_SCORE,
@@ -136,6 +136,8 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
             RewindError: naming ids without a vector.
         """
         self.places = self.all_text.places(captions["caption_id"]), self.all_items.places(items["item_id"])
+        own = _matrix_rows(items["item_id"].to_numpy(), captions["video_id"])
+        self.of_twins = np.stack([own, _matrix_rows(items["item_id"].to_numpy(), captions["video_id"].map(twin_of))])
         self.equal_items: np.ndarray | None = None
         if self.score == "maxsim":
             self.text, self.item = self.all_text.of(captions["caption_id"]), self.all_items.of(items["item_id"])
@@ -183,19 +185,40 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
         """Scores of all pairs, float32 (n_text, n_items)."""
         queries, gallery = text["captions"], items["items"]
         if self.score == "maxsim":
-            return self._late(queries[:, 0].cpu().numpy(), gallery[:, 0].cpu().numpy()).to(queries.device)
+            return self._late(queries[:, 0].cpu().numpy(), gallery[:, 0].cpu().numpy()).float().to(queries.device)
         if self.score == "cosine":
             queries, gallery = self._double_vectors(0, queries), self._double_vectors(1, gallery)
         return (queries @ gallery.T).float()
 
+    def rounded_ties(self) -> int:
+        """Captions of the last split that score their clip and its twin alike in single precision alone."""
+        captions = np.flatnonzero(self.of_twins[1] >= 0)
+        if self.score == "maxsim":
+            return sum(_count_rounded(self._late(row[None], self.of_twins[:, row])) for row in captions)
+        count = 0
+        for part in np.array_split(captions, -(-len(captions) // _ROWS_AT_ONCE) or 1):
+            text, *clips = (
+                self._double_vectors(side, torch.from_numpy(rows)[:, None])
+                for side, rows in ((0, part), (1, self.of_twins[0, part]), (1, self.of_twins[1, part]))
+            )
+            count += _count_rounded(torch.stack([(text * clip).sum(dim=1) for clip in clips], dim=1))
+        return count
+
     def _late(self, queries: np.ndarray, gallery: np.ndarray) -> Tensor:
-        """Late interaction (ColBERT's MaxSim): ``Σᵢ maxⱼ tᵢ·vⱼ`` over a caption's vectors t and an item's v."""
+        """Late interaction (ColBERT's MaxSim): ``Σᵢ maxⱼ tᵢ·vⱼ``, vectors t of a caption and v of an item, float64."""
         (caption_rows, ends), (item_rows, starts) = _vector_rows(self.text, queries), _vector_rows(self.item, gallery)
         scores = np.zeros((len(queries), len(gallery)))
         for row, (start, end) in enumerate(ends):  # a caption at a time: memory is its vectors × all of the items
             products = self.sides[0][caption_rows[start:end]] @ self.sides[1][item_rows].T
             scores[row] = np.maximum.reduceat(products.numpy(), starts[:, 0], axis=1).sum(axis=0)
-        return torch.from_numpy(scores).float()
+        return torch.from_numpy(scores)
+
+
+def _count_rounded(scores: Tensor) -> int:
+    """Rows of two scores, float64 (n, 2), that are equal in single precision and in double not even nearly."""
+    first, second = scores.T
+    differ = (first - second).abs() > 1e-13 * first.abs()  # a product of matrices sums in different orders
+    return int((differ & (first.float() == second.float())).sum())
 
 
 def _vector_rows(side: EmbeddingTable, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -273,7 +296,13 @@ def _refuse_overflow(text: EmbeddingTable, items: EmbeddingTable) -> None:
 def notes_vectors(method: Method, retriever: PrecomputedRetriever) -> list[str]:
     """What readers of a table must know about the row."""
     record = Path(method.precomputed_files()[0]).parent / VECTORS_RECORD
-    return read_json(record).get("notes", []) if record.is_file() else []
+    notes = read_json(record).get("notes", []) if record.is_file() else []
+    if isinstance(retriever, PrecomputedEmbeddings) and (count := retriever.rounded_ties()):
+        notes = [
+            *notes,
+            f"{count:,} captions score their clip and its twin alike only after rounding to single precision: they tie",
+        ]
+    return notes
 
 
 @MODELS.register("vectors", check=check_precomputed, notes=notes_vectors)
@@ -329,6 +358,7 @@ class PrecomputedScores(PrecomputedRetriever):
     def __init__(self, scores: ScoreMatrix) -> None:
         super().__init__()
         self.scores, self.missing, self.pairs, self.silent = scores, 0, 0, 0
+        self.score_dtype = torch.from_numpy(scores.similarity[:0]).dtype
 
     def known_items(self) -> np.ndarray:
         """Ids of items, (n,)."""
@@ -355,7 +385,7 @@ class PrecomputedScores(PrecomputedRetriever):
         return RowNumberSource(len(items)), torch.arange(len(captions))[:, None]
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """Scores of all pairs, float32 (n_text, n_items); ``MISSING_SCORE`` where there is none."""
+        """Scores of all pairs (n_text, n_items), as the file has them; ``MISSING_SCORE`` where there is none."""
         rows = self.rows[text["captions"][:, 0].cpu().numpy()]
         columns = self.columns[items["items"][:, 0].cpu().numpy()]
         # Row -1, an id that is not in the file, is read as row 0 and then overwritten.

@@ -37,6 +37,8 @@ class Retriever(nn.Module):
             ``caption_ids`` and ``captions``, which :func:`decode_names` reads: for look-ups. The job that caches
             features of frozen towers does not give them, because it serves all methods.
         attends_to_pairs: whether :meth:`pair_vectors` has vectors.
+        score_dtype: precision in which scores are kept and ranked; torch.float64 for scores that single precision would
+            make equal.
 
     >>> class FirstNumbers(Retriever):
     ...     def encode_text(self, batch):
@@ -56,6 +58,7 @@ class Retriever(nn.Module):
     pairs_at_once: int | None = None
     attends_to_pairs: bool = False
     reads_ids: bool = False
+    score_dtype: torch.dtype = torch.float32
 
     def __init__(self) -> None:
         super().__init__()
