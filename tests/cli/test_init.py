@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from checkout import ROOT
+from drawn_clips import call
 from init_room import CLIPS, LAPTOP, PACKAGED, SERVER, about, both_ways, files, sound, splits, table, told
 from messages import expect_message
 from rewind.cli.init.sizes import this_machine
@@ -233,6 +234,14 @@ def test_captions_that_cannot_be_told_apart_are_counted(here, init):
     assert "\n  24 × 'a colour'\n" in said
     expect_message(about(said, "describe", "both directions"))
     assert sound()[0].sanity.min_r1 < 0.5, "what nothing can learn is not asked for"
+
+
+def test_clips_that_are_their_own_reverse_are_counted(here, init):
+    moving = "testsrc2=size=32x24:rate=6:duration=2"  # of all others each is one colour throughout
+    call(here / "mine/videos/clip0.mp4", "-f", "lavfi", "-i", moving, "-pix_fmt", "yuv420p")
+    expect_message(about(init(both_ways(), look=3), "played backwards"))
+    table("mine/clips.csv", "item_id,caption", [row[:2] for row in told()])
+    assert "played backwards" not in init("mine/clips.csv", "--name", "forward", look=3), "no direction is asked for"
 
 
 def test_odd_names_stay_values(here, init):

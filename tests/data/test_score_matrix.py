@@ -23,7 +23,7 @@ def scored(request, tmp_path, monkeypatch):
     ids = [name for i in range(40) for name in (f"v{i}", f"v{i}_rev")]
     items = pd.DataFrame({"item_id": ids, "path": "", "cluster_id": [i.removesuffix("_rev") for i in ids]})
     items["reversed"] = [int("_rev" in i) for i in ids]
-    captions = pd.DataFrame({"video_id": ids[::-1], "caption": "x", "caption_id": [f"{i}#0" for i in ids[::-1]]})
+    captions = pd.DataFrame({"video_id": ids[::-1], "caption": ids[::-1], "caption_id": [f"{i}#0" for i in ids[::-1]]})
     limit = 0 if request.param == "stored" else whole.size
     write_scores(tmp_path / "seed0.npz", whole, captions["caption_id"].to_numpy(str), np.array(ids), limit)
     found = open_scores(tmp_path / "seed0.npz", whole=0)

@@ -12,8 +12,9 @@ import pytest
 
 from evaluated_runs import evaluate
 from messages import expect_message, refusal
-from rewind.evaluation.ranking import count_binary_left_out, rank_table
+from rewind.evaluation.ranking import rank_table
 from rewind.evaluation.trec import export_trec
+from rewind.evaluation.twins import UNDESCRIBED, count_binary_left_out
 from rewind.report.explorer import ScoredSplit, make_query_view
 
 ITEMS = pd.DataFrame(
@@ -24,7 +25,7 @@ ITEMS = pd.DataFrame(
     }
 )
 CAPTIONS = pd.DataFrame(
-    {"video_id": ["a", "a_rev", "b", "b", "c"], "caption": "words", "caption_id": ["1", "2", "3", "4", "5"]}
+    {"video_id": ["a", "a_rev", "b", "b", "c"], "caption": list("stuvw"), "caption_id": ["1", "2", "3", "4", "5"]}
 )
 SETTINGS, WAYS = ["origin", "hard", "binary"], ["text_to_item", "item_to_text"]
 ASKED = {
@@ -48,7 +49,7 @@ def test_ranks_the_export_and_the_explorer_ask_the_same(tmp_path: Path, capsys: 
     run = {("m", 0): str(tmp_path / "m.npz")}
     np.savez(run["m", 0], similarity=scores, **arrays)
     evaluate(tmp_path, "toy", SETTINGS, WAYS, run, str(tmp_path / "ranks"), str(tmp_path / "metrics.csv"))
-    (said,) = [line for line in capsys.readouterr().out.splitlines() if "binary: 2 captions" in line]
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("binary: not used")]
     expect_message(said)
     ranks = pd.read_parquet(tmp_path / "ranks/m/seed0.parquet")
     split = ScoredSplit.of(CAPTIONS, ITEMS)
@@ -61,8 +62,10 @@ def test_ranks_the_export_and_the_explorer_ask_the_same(tmp_path: Path, capsys: 
 
 
 def test_how_many_are_left_out_counts_only_twins_that_are_there() -> None:
-    assert count_binary_left_out(CAPTIONS, ITEMS) == 2, "both captions of b; c has no twin that could be described"
-    assert count_binary_left_out(CAPTIONS[:2], ITEMS) == 0
+    assert count_binary_left_out(CAPTIONS, ITEMS) == {UNDESCRIBED: 2}, (
+        "both captions of b; c has no twin that could be described"
+    )
+    assert not count_binary_left_out(CAPTIONS[:2], ITEMS)
 
 
 def test_binary_without_any_described_twin_is_refused() -> None:

@@ -36,7 +36,7 @@ def study(tmp_path):
         folder = tmp_path / "data"
         (folder / "captions").mkdir(parents=True, exist_ok=True)
         items.assign(path="", split="test", status="ok").to_csv(folder / "items.csv", index=False)
-        written = captions.assign(caption="words")[["video_id", "caption", "caption_id"]]
+        written = captions.assign(caption=captions["caption_id"])[["video_id", "caption", "caption_id"]]
         written.to_csv(folder / "captions/toy_test.csv", index=False)
         paths = {}
         for run, matrix in matrices.items():

@@ -54,7 +54,7 @@ def data(tmp_path: Path) -> Path:
     items["reversed"] = items["item_id"].str.endswith("_rev").astype(int)
     items["cluster_id"] = items["item_id"].str.removesuffix("_rev")
     items.assign(path="").to_csv(folder / "items.csv", index=False)
-    captions = pd.DataFrame({"video_id": item_ids(), "caption": "a door", "caption_id": caption_ids()})
+    captions = pd.DataFrame({"video_id": item_ids(), "caption": item_ids(), "caption_id": caption_ids()})
     for split, part in (("train", captions[:0]), ("valid", captions[:0]), ("test", captions)):
         part.to_csv(folder / f"captions/doors_{split}.csv", index=False)
     (folder / "captions/report.json").write_text("{}")

@@ -20,6 +20,9 @@ from rewind.io.files import read_csv, write_csv, write_csv_parts, write_json
 # ---- Tables of items and captions ----------------------------------------------------------------------------------
 
 ITEM_COLUMNS = ["item_id", "path", "split", "cluster_id", "reversed", "status"]
+SAME_ITEM_COLUMN, SAME_TWIN_COLUMN = "same_item_id", "same_twin_id"
+"""Of the video report: the first item of the split that is the same frame by frame as an original, and as its twin. In
+``items.csv`` it is the first, where any test item has one."""
 CAPTION_COLUMNS = ["video_id", "caption", "caption_id"]
 ORIGIN_SPLIT = "test_origin"
 USABLE_STATUS = "ok"
@@ -77,7 +80,8 @@ def write_captions(
     for split in (*SPLITS, ORIGIN_SPLIT):
         blocks = _caption_blocks(annotations.captions, split, originals)
         write_csv_parts(_captions_path(folder, name, split), (block[CAPTION_COLUMNS] for block in blocks))
-    write_csv(folder / "items.csv", items[ITEM_COLUMNS])
+    is_same = (items["split"] == "test") & (items[SAME_ITEM_COLUMN] != "")
+    write_csv(folder / "items.csv", items[[*ITEM_COLUMNS, *([SAME_ITEM_COLUMN] if is_same.any() else [])]])
     content = {
         "dataset": name,
         "digest": digest,
@@ -136,6 +140,7 @@ def _with_status(items: pd.DataFrame, report: pd.DataFrame, suffix: str) -> pd.D
     path = table["path"] if "path" in table else "videos/" + table["item_id"] + suffix
     table = table.assign(
         path=path,
+        **{SAME_ITEM_COLUMN: _same_items(rows, table["reversed"] == 1)},
         status=rows["status"].fillna("missing"),
         reason=rows["reason"].fillna("").where(rows["status"].notna(), "not in the video report"),
     )
@@ -143,6 +148,13 @@ def _with_status(items: pd.DataFrame, report: pd.DataFrame, suffix: str) -> pd.D
         twinless = (table["reversed"] == 1) & (table["status"] == USABLE_STATUS) & (rows["twin"] == "none")
         table.loc[twinless, ["status", "reason"]] = ["missing", "no reversed clip was made"]
     return table
+
+
+def _same_items(report: pd.DataFrame, reversed_items: pd.Series) -> pd.Series:
+    """What :func:`rewind.video.dataset.mark_same_items` found: none in an earlier version's report, or of vectors."""
+    if SAME_TWIN_COLUMN not in report:
+        return pd.Series("", index=report.index)
+    return report[SAME_TWIN_COLUMN].where(reversed_items, report[SAME_ITEM_COLUMN]).fillna("")
 
 
 def _check_report(items: pd.DataFrame, report: pd.DataFrame) -> None:
@@ -178,8 +190,20 @@ def _count_split(items: pd.DataFrame, captions: Iterator[pd.DataFrame]) -> dict[
         "captions": sum(count for count, _ in counts),
         "captions_usable": sum(count for _, count in counts),
         "unusable": len(unusable),
+        **_count_same(usable),
         "unusable_shown": unusable[["item_id", "status", "reason"]].head(MAX_NOTE_EXAMPLES).to_dict("records"),
     }
+
+
+def _count_same(items: pd.DataFrame) -> dict[str, Any]:
+    """Twins that are their clip, and other items that are another one, frame by frame; nothing where there are none."""
+    same = items[items[SAME_ITEM_COLUMN] != ""]
+    contents = items[SAME_ITEM_COLUMN].where(items[SAME_ITEM_COLUMN] != "", items["item_id"]).set_axis(items["item_id"])
+    own = contents.reindex(same["item_id"].str.removesuffix(TWIN_SUFFIX)).to_numpy() == same[SAME_ITEM_COLUMN]
+    own &= same["reversed"] == 1
+    counts = {"own_reverse": int(own.sum()), "same_as_another": int((~own).sum())}
+    shown = same[["item_id", SAME_ITEM_COLUMN]].head(MAX_NOTE_EXAMPLES).to_dict("records")
+    return {name: count for name, count in counts.items() if count} | ({"same_shown": shown} if shown else {})
 
 
 # ---- A hash of the dataset's content: of its normalised clips or images, or of its embeddings ----------------------

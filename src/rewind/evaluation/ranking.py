@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rewind.data.annotations import is_among, twin_of, twin_rows
+from rewind.data.annotations import is_among, twin_rows
 from rewind.data.readers import MISSING_SCORE
 from rewind.errors import RewindError
-from rewind.evaluation.twins import binary_candidates
+from rewind.evaluation.twins import binary_candidates, count_binary_left_out, why_not_in_binary
 from rewind.ranking_metrics import BINARY_GALLERY, METRICS, expected_worth, hits, median_rank_with_ties, reciprocal_rank
 
 # ---- Settings: which queries search which gallery ------------------------------------------------------------------
@@ -52,8 +52,8 @@ def setting_selection(setting: str, captions: pd.DataFrame, items: pd.DataFrame)
 
     - ``origin``: captions of originals × originals.
     - ``hard``: all captions × originals and twins.
-    - ``binary``: captions of originals whose twin has a caption too (as RTime-Binary counts them); those whose twin has
-      none are counted by :func:`count_binary_left_out`.
+    - ``binary``: captions of originals whose twin has a caption too (as RTime-Binary counts them), and of which words
+      and clip tell the two apart; :func:`~rewind.evaluation.twins.count_binary_left_out` counts the others.
     - ``test``: all captions × all items.
 
     Raises:
@@ -81,13 +81,15 @@ def setting_selection(setting: str, captions: pd.DataFrame, items: pd.DataFrame)
     if setting == "origin":
         return SettingSelection(setting, rows[forward], columns[~is_twin])
     if setting == "binary":
-        paired = forward & _twin_has_caption(captions, items)
-        if not paired.any():
+        reasons = why_not_in_binary(captions.reset_index(drop=True), items)
+        queries = reasons.index[reasons == ""].to_numpy()
+        if not len(queries):
+            counts = "; ".join(f"{count:,} {why}" for why, count in count_binary_left_out(captions, items).items())
             raise RewindError(
-                "evaluation.settings: 'binary' needs captions of a clip and of its time-reversed twin, and no twin "
-                "of the split has one; remove binary."
+                "evaluation.settings: 'binary' needs captions of a clip that its time-reversed twin does not have, and "
+                f"no caption of the split is one ({counts or 'none is of a clip with a twin'}); remove binary."
             )
-        return SettingSelection(setting, rows[paired], columns, binary=True)
+        return SettingSelection(setting, queries, columns, binary=True)
     return SettingSelection(setting, rows, columns)
 
 
@@ -98,20 +100,6 @@ def setting_without_twins(setting: str) -> str:
     ('test', 'hard')
     """
     return "test" if setting == "origin" else setting
-
-
-def count_binary_left_out(captions: pd.DataFrame, items: pd.DataFrame) -> int:
-    """Number of captions of originals that Binary leaves out because the clip's twin has no caption."""
-    item_ids, twins = set(items["item_id"]), set(items["item_id"][items["reversed"] == 1])
-    has_twin = captions["video_id"].map(lambda v: twin_of(v) in item_ids).to_numpy(dtype=bool)
-    forward = ~is_among(captions["video_id"], twins)
-    return int((forward & has_twin & ~_twin_has_caption(captions, items)).sum())
-
-
-def _twin_has_caption(captions: pd.DataFrame, items: pd.DataFrame) -> np.ndarray:
-    """Whether the twin of each caption's clip is an item and has a caption."""
-    described = set(captions["video_id"]) & set(items["item_id"])
-    return captions["video_id"].map(lambda v: twin_of(v) in described).to_numpy(dtype=bool)
 
 
 # ---- Settings that a matrix with missing scores cannot answer ------------------------------------------------------
@@ -233,6 +221,9 @@ def _binary_reason(similarity: Any, captions: pd.DataFrame, items: pd.DataFrame,
 
 NEAR_TIE_TOLERANCE = 1e-5
 """Relative difference of two scores below which only rounding may distinguish them."""
+
+MIN_NEAR_TIE_SHARE = 0.01
+"""Share of queries from which near ties are worth a note."""
 
 SCORES_PER_BLOCK = 2**24
 """Scores that are in memory at a time."""

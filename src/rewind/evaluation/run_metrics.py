@@ -15,10 +15,10 @@ from rewind.data.captions import load_split
 from rewind.data.score_matrix import CaptionsCut, open_scores, read_captions_cut
 from rewind.errors import RewindError
 from rewind.evaluation import ranking
-from rewind.evaluation.ranking import count_binary_left_out, setting_without_twins, unscored_reason, unscored_settings
+from rewind.evaluation.ranking import setting_without_twins, unscored_reason, unscored_settings
+from rewind.evaluation.twins import count_binary_left_out
 from rewind.io.files import read_json, write_csv, write_json, write_parquet
 
-MIN_NEAR_TIE_SHARE = 0.01  # share of queries from which near ties are worth a note
 NO_TWINS_REASON = "its vectors have no time-reversed twins"
 SETTINGS_NEEDING_TWINS = ("hard", "binary", "test")
 """Settings in which a run without twins is not evaluated: they are about twins, or search all items."""
@@ -50,8 +50,8 @@ def compute_ranks(
         RewindError: for a matrix that no setting can be evaluated with.
     """
     items, captions, _ = load_split(folder, dataset, "test")
-    if "binary" in settings and (count := count_binary_left_out(captions, items)):
-        print(f"binary: {count:,} captions are not used as queries: the twin of their clip has no caption")
+    for why, count in count_binary_left_out(captions, items).items() if "binary" in settings else ():
+        print(f"binary: not used as queries are {count:,} captions {why}")
     scores, queries, gallery = open_scores(similarity)
     reasons = not_evaluated(queries, gallery, captions, items, settings, similarity)
     run_captions = captions.set_index("caption_id", drop=False).loc[queries]
@@ -103,7 +103,7 @@ def write_ranks(
     table = _evaluated_ranks(table, reasons, where)
     write_parquet(ranks_file, table)
     content: dict[str, Any] = {"not_evaluated": reasons} if reasons else {}
-    content |= {"near_ties": near_ties} if near_ties is not None and near_ties >= MIN_NEAR_TIE_SHARE else {}
+    content |= {"near_ties": near_ties} if near_ties is not None and near_ties >= ranking.MIN_NEAR_TIE_SHARE else {}
     content |= facts or {}
     content["metrics"] = [
         {"setting": setting, "direction": direction} | {name: _plain_number(value) for name, value in row.items()}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
 
-from rewind.data.annotations import twin_of, twin_rows
+from rewind.data.annotations import is_among, twin_of, twin_rows
+from rewind.data.captions import SAME_ITEM_COLUMN
 
 
 def binary_candidates(
@@ -59,3 +62,111 @@ def _twin_captions(videos: Sequence[str], queries: np.ndarray) -> np.ndarray:
         rows = rows_of_video[twin_of(videos[query])]
         rivals.append(rows[min(place[query], len(rows) - 1)])
     return np.array(rivals, dtype=int)
+
+
+# ---- What no model can tell apart: a clip that is another one, a caption that is another one's -----------------------
+
+UNDESCRIBED, SAME_CLIP, SAME_WORDS = (
+    "of clips whose time-reversed twin has no caption",
+    "of clips that are their own reverse, frame by frame",
+    "of words that a caption of the other direction has too",
+)
+"""Why captions of originals with a twin are no queries of Binary, in the order in which it is looked for."""
+
+
+def caption_words(text: object) -> str:
+    """A caption without what nobody reads as a difference: case, blanks, a full stop at its end.
+
+    >>> caption_words("A door  opens."), caption_words("a door opens")
+    ('a door opens', 'a door opens')
+    """
+    return " ".join(unicodedata.normalize("NFKC", str(text)).casefold().split()).rstrip(" .")
+
+
+def item_contents(items: pd.DataFrame) -> pd.Series:
+    """Content of each item, by its id: the same for items that are the same frame by frame, where that is known."""
+    ids = items["item_id"].astype(str)
+    if SAME_ITEM_COLUMN in items:
+        same = items[SAME_ITEM_COLUMN].fillna("").astype(str)
+        ids = same.where(same != "", ids)
+    return pd.Series(ids.to_numpy(), index=items["item_id"].to_numpy())
+
+
+def why_not_in_binary(captions: pd.DataFrame, items: pd.DataFrame) -> pd.Series:
+    """Why captions of originals with a twin are no queries of Binary, by their row; empty for queries.
+
+    Args:
+        captions: (n,) video_id and, where it is known, caption; rows from 0.
+        items: item_id, reversed and, where it is known, ``same_item_id``.
+
+    >>> captions = pd.DataFrame({"video_id": ["a", "a", "a_rev"], "caption": ["it opens", "a door", "A door."]})
+    >>> why_not_in_binary(captions, pd.DataFrame({"item_id": ["a", "a_rev"], "reversed": [0, 1]})).tolist()
+    ['', 'of words that a caption of the other direction has too']
+    """
+    ids, twins = set(items["item_id"]), set(items["item_id"][items["reversed"] == 1])
+    videos = captions["video_id"]
+    rows = np.flatnonzero(~is_among(videos, twins) & is_among(videos.map(twin_of), ids))
+    twin_ids = videos.iloc[rows].map(twin_of)
+    reasons = pd.Series("", index=rows, dtype=object)
+    described = is_among(twin_ids, set(videos))
+    contents = item_contents(items)
+    same_clip = contents[videos.iloc[rows]].to_numpy() == contents[twin_ids].to_numpy()
+    same_words = np.zeros(len(rows), dtype=bool)
+    if "caption" in captions and described.any():
+        words = captions["caption"].map(caption_words)
+        words_of = words.groupby(videos.to_numpy()).agg(set)
+        rivals = _twin_captions(videos.tolist(), rows[described])
+        same_words[described] = [
+            words[row] in words_of[twin] or words[rival] in words_of[video]
+            for row, rival, video, twin in zip(
+                rows[described], rivals, videos.iloc[rows[described]], twin_ids[described], strict=True
+            )
+        ]
+    for mask, reason in ((same_words, SAME_WORDS), (same_clip, SAME_CLIP), (~described, UNDESCRIBED)):
+        reasons[mask] = reason
+    return reasons
+
+
+def count_binary_left_out(captions: pd.DataFrame, items: pd.DataFrame) -> dict[str, int]:
+    """Reason → number of captions of originals with a twin that Binary leaves out for it."""
+    reasons = why_not_in_binary(captions.reset_index(drop=True), items)
+    return {why: int((reasons == why).sum()) for why in (UNDESCRIBED, SAME_CLIP, SAME_WORDS) if (reasons == why).any()}
+
+
+def recall_ceiling(captions: pd.DataFrame, items: pd.DataFrame, direction: str) -> float:
+    """The greatest R@1, in percent, that scores of words and frames can reach if all captions search all items.
+
+    Captions of the same words score every item alike, and the same items score every caption alike. So of the captions
+    with some words at most those of one clip can be right, and if that clip is there several times, they are right as
+    often as it is first among these.
+
+    Args:
+        captions, items: queries and gallery, as for :func:`why_not_in_binary`.
+        direction: ``text_to_item`` or ``item_to_text``.
+
+    >>> captions = pd.DataFrame({"video_id": ["a", "b", "b"], "caption": ["a door", "a door", "two doors"]})
+    >>> items = pd.DataFrame({"item_id": ["a", "b"], "reversed": 0})
+    >>> [round(recall_ceiling(captions, items, way), 1) for way in ("text_to_item", "item_to_text")]
+    [66.7, 100.0]
+    """
+    contents = item_contents(items)
+    words = captions["caption"].map(caption_words) if "caption" in captions else captions["caption_id"]
+    pairs = list(zip(words.tolist(), contents[captions["video_id"]].tolist(), captions["video_id"], strict=True))
+    if direction == "text_to_item":
+        copies = Counter(contents.tolist())
+        found = _most_found((text, content, 1 / copies[content]) for text, content, _ in pairs)
+        return 100 * found / len(pairs)
+    copies, own = Counter(text for text, *_ in pairs), Counter((text, video) for text, _, video in pairs)
+    # An item's captions of the same words are all right: they tie with those of other items alone.
+    asked = (
+        (content, text, 1 / (copies[text] - own[text, video] + 1)) for text, content, video in dict.fromkeys(pairs)
+    )
+    return 100 * _most_found(asked) / captions["video_id"].nunique()
+
+
+def _most_found(answers: Iterable[tuple[Hashable, Hashable, float]]) -> float:
+    """Sum over queries that look the same of the greatest worth that one answer has for all of them together."""
+    worth: dict[Hashable, dict[Hashable, float]] = defaultdict(lambda: defaultdict(float))
+    for query, answer, value in answers:
+        worth[query][answer] += value
+    return sum(max(of_answer.values()) for of_answer in worth.values())

@@ -20,11 +20,12 @@ from rewind.config import Dataset, Method, Study
 from rewind.config.methods import MODELS_WITHOUT_BACKBONE, ZERO_SHOT_MODELS
 from rewind.config.study import trial_words
 from rewind.config.training import TOWERS, Training, adapted_towers
-from rewind.data.captions import load_split
+from rewind.data.captions import SplitTables, load_split
 from rewind.data.formats.published import counts_sentence
 from rewind.data.splits import overlap_sentence
 from rewind.data.tokenizers import count_truncated, make_tokenizer
-from rewind.evaluation.ranking import count_binary_left_out
+from rewind.evaluation.ranking import setting_selection
+from rewind.evaluation.twins import count_binary_left_out, recall_ceiling
 from rewind.io.files import read_csv, read_json, write_json, write_text
 from rewind.models.miniclip_checkpoint import read_vocabulary_captions
 from rewind.ranking_metrics import ACCURACY_METRIC
@@ -44,6 +45,7 @@ from rewind.report.results import (
     evaluated_directions,
     interval_procedures,
     setting_sizes,
+    short_direction,
     ties_every_query,
     trusted_ranks,
 )
@@ -446,8 +448,10 @@ def _data_notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
     if "item_to_text" in study.evaluation.directions and test.captions["video_id"].duplicated().any():
         subject, noun = ("An image", "image") if dataset.items == "images" else ("A clip", "clip")
         notes.append(_ITEM_TO_TEXT_NOTES[study.evaluation.item_to_text].format(subject, noun))
-    if "binary" in study.evaluation.settings and (count := count_binary_left_out(test.captions, test.items)):
-        notes.append(f"Binary leaves out {count:,} captions of clips whose time-reversed twin has no caption")
+    if "binary" in study.evaluation.settings:
+        left_out = count_binary_left_out(test.captions, test.items)
+        notes += [f"Binary leaves out {count:,} captions {why}" for why, count in left_out.items()]
+    notes += _ceiling_notes(study, dataset, test)
     notes += (
         [_repeated_frames_note(study, read_csv(folder / "videos/report.csv"))]
         if study.frames.sampling == "stride"
@@ -462,6 +466,28 @@ def _data_notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
         ids = tokenizer.encode(captions, max_words)
         unknown = 100 * (ids == 1).sum() / max(1, (ids > 0).sum())
         notes.append(f"{unknown:.1f}% of the words of test captions occur in no training caption and share one token")
+    return notes
+
+
+def _ceiling_notes(study: Study, dataset: Dataset, test: SplitTables) -> list[str]:
+    """The greatest R@1 of settings in which items are the same frame by frame, or captions word for word."""
+    notes, captions, items = [], test.captions.reset_index(drop=True), test.items.reset_index(drop=True)
+    for setting in study.evaluation.settings:
+        if setting == "binary":
+            continue
+        selected = setting_selection(setting, captions, items)
+        asked = captions.iloc[selected.captions], items.iloc[selected.items]
+        ceilings = {way: recall_ceiling(*asked, way) for way in study.evaluation.directions}
+        shown = [
+            f"{value:.1f}% ({short_direction(way, dataset.items)})"
+            for way, value in ceilings.items()
+            if round(value, 1) < 100
+        ]
+        if shown:
+            notes.append(
+                f"{SETTING_TITLES[setting]}: no R@1 beyond {' and '.join(shown)} can be expected, as "
+                f"{dataset.items} are the same frame by frame, or captions the same word for word"
+            )
     return notes
 
 
@@ -578,7 +604,7 @@ def _near_tie_notes(study: Study, files: ReportFiles) -> list[str]:
         largest[name] = max(share, largest.get(name, 0.0))
     return [
         f"Of {study.methods[name].label or name}: the scores of a clip and its twin differ by less than 1e-5 of their "
-        f"size for {100 * share:.0f}% of Binary’s queries; there rounding decides, not what the model sees"
+        f"size for {100 * share:.0f}% of Binary’s queries; there rounding may decide, not what the model sees"
         for name, share in largest.items()
     ]
 

@@ -9,13 +9,20 @@ import pandas as pd
 
 from rewind.config.dataset import Dataset, Image, Video
 from rewind.data import splits
-from rewind.data.annotations import dataset_format, read_annotations
-from rewind.data.captions import USABLE_STATUS, clips_digest, embeddings_digest, write_captions
+from rewind.data.annotations import TWIN_SUFFIX, dataset_format, read_annotations
+from rewind.data.captions import (
+    SAME_ITEM_COLUMN,
+    SAME_TWIN_COLUMN,
+    USABLE_STATUS,
+    clips_digest,
+    embeddings_digest,
+    write_captions,
+)
 from rewind.data.formats.embeddings import INDEX_FILE
 from rewind.io.files import read_csv, read_json, write_csv, write_json
 from rewind.video.prepare import REPORT_COLUMNS, check_coverage, file_suffix, remove_outdated_shards
 from rewind.video.prepare import make_shard as make_packed_shard
-from rewind.video.shards import read_members, write_clip_index, write_members
+from rewind.video.shards import ShardMember, read_members, write_clip_index, write_members
 from rewind.video.sources import (
     build_inventory,
     pack_sources,
@@ -82,14 +89,38 @@ def join_reports(shards: list[str], max_missing: float, how_to_get: str, items: 
     reports = [part for part in reports if len(part)] or reports[:1]
     report = pd.concat(reports, ignore_index=True).sort_values("item_id", kind="stable")
     folder = Path(result).parent
+    packed = [(f"shards/{Path(path).stem}.tar", read_members(_index_path(path))) for path in shards]
+    report = mark_same_items(report, [member for _, shard in packed for member in shard.members])
     write_csv(folder / "report.all.csv", report)
-    write_clip_index(folder, [(f"shards/{Path(path).stem}.tar", read_members(_index_path(path))) for path in shards])
+    write_clip_index(folder, packed)
     remove_outdated_shards(folder, len(shards))
     name = folder.parent.name
     usable = int((report["status"] == "ok").sum())
     print(f"{name}: {usable:,} of {len(report):,} {_items_noun(items)} usable")
     check_coverage(report, max_missing, name, how_to_get, _items_noun(items))
     (folder / "report.all.csv").replace(result)
+
+
+def mark_same_items(report: pd.DataFrame, members: list[ShardMember]) -> pd.DataFrame:
+    """The report with the first item of the split whose file is the same, byte by byte; empty where there is none.
+
+    Frames are coded one by one and all alike, so that clips of the same frames are the same file: a clip that is its
+    own reverse (one frame, a still, a motion there and back) and its twin; or two clips from one source.
+
+    Args:
+        report: item_id and split of originals.
+        members: files of all shards, ``<id>.mp4`` and the twins', or images.
+    """
+    content = {member.name.rpartition(".")[0]: member.sha256 for member in members}
+    first: dict[tuple[str, str], str] = {}
+    same: dict[str, str] = {}
+    for suffix in ("", TWIN_SUFFIX):  # all originals first: a twin may be another original
+        for item, split in zip(report["item_id"].astype(str) + suffix, report["split"], strict=True):
+            if item in content and (other := first.setdefault((split, content[item]), item)) != item:
+                same[item] = other
+    originals = report["item_id"].astype(str)
+    columns = {SAME_ITEM_COLUMN: originals, SAME_TWIN_COLUMN: originals + TWIN_SUFFIX}
+    return report.assign(**{name: ids.map(same).fillna("") for name, ids in columns.items()})
 
 
 def _index_path(report: str) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rewind.cli.init.read import UserData
 from rewind.config.dataset import Video
+from rewind.data.annotations import twin_of
 from rewind.data.formats.photos import IMAGE_SUFFIXES, open_image
 from rewind.data.splits import duplicate_files
 from rewind.errors import RewindError, first_lines, printable_name
@@ -16,7 +17,7 @@ from rewind.progress import track
 from rewind.video.ffmpeg import require_encoder
 from rewind.video.images import upright_rgb
 from rewind.video.sources import VIDEO_SUFFIXES, SourceFinder
-from rewind.video.transcode import UnusableSource, transcode_clip
+from rewind.video.transcode import ClipReport, UnusableSource, transcode_clip
 
 MEDIA_FOLDERS = ("videos", "clips", "images")  # names of folders beside a table in which clips are looked for
 MAX_LOST_SHARE = 0.2  # share of clips that may be missing or broken; with more the folder or the table is at fault
@@ -37,6 +38,7 @@ class MediaReport:
         seconds: lengths of the clips that were decoded.
         decoded: number of files that were decoded.
         same: groups of ids that have the same file, or files of the same content.
+        own_reverse: ids of clips that were decoded and are the same played backwards, such as one frame alone.
     """
 
     folder: Path
@@ -48,6 +50,7 @@ class MediaReport:
     seconds: list[float] = field(default_factory=list)
     decoded: int = 0
     same: list[list[str]] = field(default_factory=list)
+    own_reverse: list[str] = field(default_factory=list)
 
 
 def inspect_media(data: UserData, videos: str, max_decoded: int, cores: int) -> MediaReport:
@@ -145,21 +148,33 @@ def _decode_sample(media: MediaReport, max_decoded: int, cores: int) -> None:
         require_encoder()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(cores) as pool:
 
-        def check(name: str) -> tuple[str, float, str]:
+        def check(name: str) -> tuple[str, float, str, bool]:
             if media.items == "images":
-                return name, 0.0, _image_fault(media.files[name])
-            report = transcode_clip(media.files[name], Path(folder) / f"{name}.mp4", None, DECODE_SETTINGS)
-            (Path(folder) / f"{name}.mp4").unlink(missing_ok=True)
+                return name, 0.0, _image_fault(media.files[name]), False
+            report, own_reverse = _compare_with_reverse(media.files[name], Path(folder) / name, DECODE_SETTINGS)
+            if own_reverse:  # at this size; what moves little is told apart at the size of data sets
+                own_reverse = _compare_with_reverse(media.files[name], Path(folder) / name, Video())[1]
             if report.status == "ok" and report.reason:
                 media.noted[name] = report.reason
             fault = "" if report.status == "ok" else _explain_refusal(media.files[name], report.reason)
-            return name, report.seconds, fault
+            return name, report.seconds, fault, own_reverse
 
-        for name, seconds, fault in track(pool.map(check, sample), "looked at", len(sample), "files"):
+        for name, seconds, fault, own_reverse in track(pool.map(check, sample), "looked at", len(sample), "files"):
+            media.own_reverse += [name] * own_reverse
             if fault:
                 media.broken[name] = fault
             elif media.items == "videos":
                 media.seconds.append(seconds)
+
+
+def _compare_with_reverse(source: Path, stem: Path, settings: Video) -> tuple[ClipReport, bool]:
+    """The report of a clip that is transcoded with its twin, and whether both are the same file."""
+    clip, twin = stem.with_name(f"{stem.name}.mp4"), stem.with_name(f"{twin_of(stem.name)}.mp4")
+    report = transcode_clip(source, clip, twin, settings)
+    same = report.status == "ok" and clip.read_bytes() == twin.read_bytes()
+    for path in (clip, twin):
+        path.unlink(missing_ok=True)
+    return report, same
 
 
 def _explain_refusal(path: Path, reason: str) -> str:

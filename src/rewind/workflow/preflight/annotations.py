@@ -18,6 +18,7 @@ from rewind.data.groups import group_file, read_groups
 from rewind.data.questions import QUESTION_TABLES, question_files
 from rewind.data.splits import check_split_overlap, shared_clusters
 from rewind.errors import RewindError
+from rewind.evaluation.twins import why_not_in_binary
 from rewind.hashing import stable_hash
 from rewind.io.cache import JsonCache
 from rewind.video.sources import annotation_files
@@ -29,7 +30,7 @@ from rewind.workflow.queries import known_annotations
 MAX_ANNOTATION_BYTES = 200 * 10**6  # larger annotation files are left to a job
 READ_KEYS = {"name", "source", "reverse", "clips", "only", "groups", "allow_overlap"}  # keys that counts depend on
 SplitCounts = dict[str, list[int]]
-"""Split → number of originals and of twins."""
+"""Split → number of originals, of twins and of queries of Binary."""
 
 
 def count_items(dataset: Dataset, cache: JsonCache) -> SplitCounts | None:
@@ -56,19 +57,21 @@ def count_items(dataset: Dataset, cache: JsonCache) -> SplitCounts | None:
         check_split_overlap(dataset, shared_clusters(annotations.items))
     if group_file(dataset):
         read_groups(dataset, annotations)
-    items = annotations.items
-    counts = {
-        split: [int(((items["split"] == split) & (items["reversed"] == twin)).sum()) for twin in (0, 1)]
-        for split in SPLITS
-    }
+    counts = {split: _count_split(annotations, split) for split in SPLITS}
     if cache_key:
         cache[cache_key] = counts
     return counts
 
 
+def _count_split(annotations: Annotations, split: str) -> list[int]:
+    items, captions = (table[table["split"] == split] for table in (annotations.items, annotations.captions))
+    questions = why_not_in_binary(captions.reset_index(drop=True), items) == ""
+    return [int((items["reversed"] == twin).sum()) for twin in (0, 1)] + [int(questions.sum())]
+
+
 def _are_counts(value: Any) -> bool:
     return isinstance(value, dict) and all(
-        isinstance(counts := value.get(split), list) and [type(count) for count in counts] == [int, int]
+        isinstance(counts := value.get(split), list) and [type(count) for count in counts] == [int] * 3
         for split in SPLITS
     )
 
@@ -132,6 +135,12 @@ def missing_splits(study: Study, dataset: Dataset, counts: SplitCounts) -> Itera
                 f"{where}: no item of the split {split!r} has a reverse caption, but {key} names "
                 f"{', '.join(settings)}, which need time-reversed twins; use test"
             )
+    if "binary" in study.evaluation.settings and counts["test"][1] and not counts["test"][2]:
+        yield (
+            f"{where}: no caption of the split 'test' tells a clip from its reverse, because none of the reverse is "
+            "there or they are the same word for word: correct reverse_caption, or remove binary from "
+            "evaluation.settings"
+        )
 
 
 def annotation_faults(
