@@ -196,7 +196,7 @@ def test_annotations_are_read_again_only_when_they_change(checkout: Path, monkey
     memory.write_text("[" * 100_000)
     written(checkout, SOUND)
     load_checked_config({"studies": ["s"]}, memory)
-    counts = {"train": [1, 0], "valid": [1, 0], "test": [1, 0]}
+    counts = {"train": [1, 0, 0], "valid": [1, 0, 0], "test": [1, 0, 0]}
     assert counts in json.loads(memory.read_text()).values()
 
 

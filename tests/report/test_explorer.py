@@ -78,7 +78,7 @@ def test_margins_say_which_of_the_two_is_preferred(way):
 def test_several_captions_an_item():
     """Searching captions, the best own caption counts, and Binary takes the twin's caption at the same place."""
     captions = pd.DataFrame(
-        {"caption_id": list("abcd"), "video_id": ["x", "x", "x_rev", "x_rev"], "caption": ["w"] * 4}
+        {"caption_id": list("abcd"), "video_id": ["x", "x", "x_rev", "x_rev"], "caption": list("stuv")}
     )
     items = pd.DataFrame({"item_id": ["x", "x_rev"], "reversed": [0, 1], "path": "p", "cluster_id": "x"})
     test = ScoredSplit.of(captions, items)

@@ -194,7 +194,7 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
         """Captions of the last split that score their clip and its twin alike in single precision alone."""
         captions = np.flatnonzero(self.of_twins[1] >= 0)
         if self.score == "maxsim":
-            return sum(_count_rounded(self._late(row[None], self.of_twins[:, row])) for row in captions)
+            return sum(_count_rounded(self._late(np.array([row]), self.of_twins[:, row])) for row in captions.tolist())
         count = 0
         for part in np.array_split(captions, -(-len(captions) // _ROWS_AT_ONCE) or 1):
             text, *clips = (
