@@ -93,7 +93,7 @@ def test_the_first_items_have_captions_so_that_a_part_of_the_set_can_be_used(tmp
 
 def test_the_answers_are_the_authors_settings(tmp_path):
     answers = read_answers(written(tmp_path))
-    assert answers.columns.tolist() == ["setting", "caption_id", "item_id", "right"]
+    assert answers.columns.tolist() == ["setting", "caption_id", "item_id", "right", "gallery"]
     assert answers["setting"].unique().tolist() == ["chiral", "static", "all"]
     chiral = rows_of(answers, "chiral")
     assert chiral["aa11_1.0"] == [("12", 1), ("900", 1), ("31", 0)]
@@ -104,6 +104,8 @@ def test_the_answers_are_the_authors_settings(tmp_path):
     assert static["bb22_0.0"] == [("5", 1), ("31", 0), ("61", 0)]
     assert set(static) == set(CLIPS)
     every = answers[answers["setting"] == "all"]
+    galleries = answers.groupby("setting")["gallery"].unique().map(list).to_dict()
+    assert galleries == {"chiral": ["judged"], "static": ["judged"], "all": ["all"]}
     assert (every["right"] == 1).all() and every["item_id"].tolist() == ["12", "900", "31", "44", "5", "61"]
 
 
@@ -122,6 +124,7 @@ def test_texts_are_told_from_those_of_their_own_source(tmp_path):
     assert set(answers["item_id"][~texts]) == ssv2 == {"12", "900", "31", "44", "5", "61"}
     assert not set(answers["item_id"][texts]) & ssv2
     assert answers["setting"][texts].unique().tolist() == ["chiral", "all"], "static needs another triplet"
+    assert (answers["gallery"] == "judged").all(), "in every setting clips of the other source are no candidates"
     every = rows_of(answers, "all")
     assert every["bb22_0.0"] == [("5", 1), ("12", 0), ("900", 0), ("31", 0), ("44", 0), ("61", 0)]
     assert every["dd44_0.0"][0] == ("AB1_1.7_8.6", 1) and len(every["dd44_0.0"]) == 3

@@ -237,14 +237,19 @@ def test_rows_of_a_table_with_one_caption_and_kind_are_one_question(tmp_path):
     ]
 
 
-def test_a_table_without_kinds_has_one_and_odd_foils_are_counted(tmp_path):
-    data = written(
-        *(tmp_path, "table", ["video", "caption", "foil"]),
-        *(["k1", "up", "up"], ["k1", "up", "down"], ["k1", "down", "up"], ["k2", "left", "down"]),
-    )
+def test_a_table_without_kinds_has_one(tmp_path):
+    rows = (["k1", "up", "down"], ["k1", "down", "up"], ["k2", "left", "down"])
+    data = written(tmp_path, "table", ["video", "caption", "foil"], *rows)
     notes = read_annotations(data, "").notes
-    assert set(read_foils(data.source)["kind"]) == {"foil"} and notes["questions"] == 3 and notes["foils"] == 4
-    assert notes["foils_equal_to_their_caption"] == 1 and notes["foils_true_in_another_question"] == 2
+    assert set(read_foils(data.source)["kind"]) == {"foil"} and notes["questions"] == 3 and notes["foils"] == 3
+    assert notes["foils_true_in_another_question"] == 2
+
+
+def test_odd_foils_of_a_benchmark_are_counted(tmp_path):
+    content = {"e1": {"caption": "up", "foils": ["up", "down", "down"]}, "e2": {"caption": "left", "foils": ["down"]}}
+    (tmp_path / "list.json").write_text(json.dumps(content))
+    notes = read_annotations(dataset(tmp_path / "list.json", "vilma"), "").notes
+    assert notes["foils_equal_to_their_caption"] == 1 and notes["foils_given_twice"] == 1
 
 
 # ---- Ids -----------------------------------------------------------------------------------------------------------
@@ -324,7 +329,10 @@ TABLE = ["video", "caption", "foil", "kind"]
         ("vinoground", [["index", "pos_cap"], ["0", "a"]], "list.csv: row 1"),
         ("vinoground", [["index", "pos_cap", "neg_cap"], ["a", "x", "y"]], "list.csv: row 2"),
         ("vinoground", [["index", "pos_cap", "neg_cap"], ["0", "x", "y"], ["0", "z", "y"]], "list.csv: row 3"),
+        ("vinoground", [["index", "pos_cap", "neg_cap"], ["0", "x", "y"], ["00", "z", "y"]], "list.csv: row 3"),
         ("vinoground", [["index", "pos_cap", "neg_cap"], ["0", "x", ""]], "list.csv: row 2"),
+        ("table", [["video", "caption", "foil"], ["a", "up", "Up"]], "list.csv: row 2"),
+        ("table", [["video", "caption", "foil"], ["a", "up", "down"], ["a", "up", "down"]], "list.csv: row 3"),
         ("table", [[*TABLE, "split"], ["a", "b", "c", "d", "e"]], "list.csv: row 1"),
         ("table", [TABLE], "list.csv"),
         ("table", [TABLE, ["a.mp4", "up", "", "x"]], "list.csv: row 2"),
@@ -349,8 +357,8 @@ def test_files_of_another_structure_are_refused_with_their_row(tmp_path, benchma
     [
         ("velociti", {"rows": []}, "list.json"),
         ("velociti", [], "list.json"),
-        ("velociti", ["a"], "list.json: entry 1"),
-        ("velociti", [{"test_name": "chrono", "video_id": 3, "pos": "a", "neg": "b"}], "list.json: entry 1"),
+        ("velociti", ["a"], "list.json[0]"),
+        ("velociti", [{"test_name": "chrono", "video_id": 3, "pos": "a", "neg": "b"}], "list.json[0]"),
         ("vilma", [], "list.json"),
         ("vilma", {}, "list.json"),
         ("vilma", {"e1": ["a"]}, "list.json: entry 'e1'"),

@@ -767,7 +767,6 @@ INSIDE = {
     "io/files.py:write_stored_npz": "writes",
     "exports/share.py:share_study": "writes",
     "data/readers.py:find_stored_rows": "called inside of a guard: read_embedding_file",
-    "video/shards.py:check_csv": "is a guard itself; who reads the table says the rest",
     # Of installed packages, and of what this process or an earlier one wrote for itself.
     "models/towers.py": "packages",
     "data/formats/emoji.py:_make_clip": "packages",

@@ -76,9 +76,9 @@ def test_ids_of_youtube_become_safe_names(tmp_path) -> None:
         ("YoutubeID,Caption\n", "list.csv"),
         (
             "YoutubeID,Caption\na,b\n,c\nd,\n",
-            "list.csv",
+            "list.csv: row 3",
         ),
-        ("YoutubeID,Caption\n../a,b\n", "list.csv"),
+        ("YoutubeID,Caption\n../a,b\n", "list.csv: row 2"),
         ("YoutubeID,Caption\na,b\nc,d\n", "list.csv"),
         ('YoutubeID,Caption\na,"b\n', "list.csv: row 2"),
     ],

@@ -172,10 +172,12 @@ TEXTS = [{"id": "q0", "text": "a"}]
         ({"task": "rewind.data.nothing"}, {}, f"{WHERE}.task"),
         ({"task": "MSRVTTT2V", "split": "dev"}, {}, f"{WHERE}.task"),
         ({"items": "videos"}, {}, f"{WHERE}.task"),
-        ({"items": "images", "split": "dev"}, {"qrels": [("q0", "i9", 1)]}, f"{WHERE}.task"),
+        ({"items": "images", "split": "dev"}, {}, f"{WHERE}.split"),
         ({"items": "images", "subset": "fr"}, {}, f"{WHERE}.task"),
         ({"items": "images"}, {"corpus": TEXTS}, f"{WHERE}.task"),
         ({"items": "images"}, {"qrels": []}, f"{WHERE}.task"),
+        ({"items": "images"}, {"qrels": [("q0", "i3", 1), ("q0", "i3", 0)]}, f"{WHERE}.task: qrels: row 2"),
+        ({"items": "images"}, {"queries": [*TEXTS, {"id": "q0", "text": "b"}]}, f"{WHERE}.task: queries"),
     ],
 )
 def test_what_is_no_such_task_is_refused(tmp_path: Path, source: dict, change: dict, place: str) -> None:

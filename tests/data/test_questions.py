@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from messages import refusal
+from messages import expect_message, invalid, refusal
 from rewind.config import Dataset
 from rewind.config.dataset import ShapesSource
 from rewind.data.formats.shapes import EVENTS, compose_splits, describe_scene, read_foils
@@ -16,17 +16,17 @@ from rewind.data.questions import has_answers, has_caption_pairs, has_foils, mak
 CLIPS = "item_id,caption,reverse_caption\n" + "".join(f"v{n},a door opens {n},a door closes {n}\n" for n in range(3))
 
 
-def dataset(folder: Path, **files: str) -> Dataset:
+def dataset(folder: Path, keys: dict[str, str] | None = None, /, **files: str) -> Dataset:
     (folder / "clips.csv").write_text(CLIPS)
     for name, text in files.items():
         (folder / f"{name}.csv").write_text(text)
     named = {name: str(folder / f"{name}.csv") for name in files}
     source = {"format": "table", "table": str(folder / "clips.csv"), "videos": str(folder)}
-    return Dataset.model_validate({"name": "mine", "source": source, "reverse": True} | named)
+    return Dataset.model_validate({"name": "mine", "source": source, "reverse": True} | named | (keys or {}))
 
 
-def answers(folder: Path, text: str) -> pd.DataFrame:
-    made = dataset(folder, answers=text)
+def answers(folder: Path, text: str, **keys: str) -> pd.DataFrame:
+    made = dataset(folder, keys, answers=text)
     assert has_answers(made)
     make_answers(made, str(folder / "out.csv"), folder)
     return pd.read_csv(folder / "out.csv")
@@ -34,12 +34,22 @@ def answers(folder: Path, text: str) -> pd.DataFrame:
 
 def test_pairs_alone_are_right_answers_of_one_open_setting(tmp_path):
     table = answers(tmp_path, "caption_id,item_id\nv0#0,v0\nv0#0,v1\nv1#0,v1\n")
-    assert table.values.tolist() == [["all", "v0#0", "v0", 1], ["all", "v0#0", "v1", 1], ["all", "v1#0", "v1", 1]]
+    pairs = [("v0#0", "v0"), ("v0#0", "v1"), ("v1#0", "v1")]
+    assert table.values.tolist() == [["all", *pair, 1, "all"] for pair in pairs]
 
 
-def test_a_setting_may_name_its_candidates(tmp_path):
-    table = answers(tmp_path, "setting,caption_id,item_id,right\npairs,v0#0,v0,1\npairs,v0#0,v0_rev,0\n")
+JUDGED = "setting,caption_id,item_id,right\npairs,v0#0,v0,1\npairs,v0#0,v0_rev,0\n"
+
+
+def test_a_key_says_that_rows_name_all_candidates(tmp_path):
+    assert set(answers(tmp_path, JUDGED)["gallery"]) == {"all"}
+    table = answers(tmp_path, JUDGED, answers_gallery="judged")
     assert table["right"].tolist() == [1, 0] and set(table["setting"]) == {"pairs"}
+    assert set(table["gallery"]) == {"judged"}
+    with refusal("answers.csv: row 2"):
+        answers(tmp_path, "caption_id,item_id\nv0#0,v0\n", answers_gallery="judged")
+    with invalid("answers_gallery"):
+        dataset(tmp_path, {"answers_gallery": "judged"})
 
 
 @pytest.mark.parametrize(
@@ -48,8 +58,14 @@ def test_a_setting_may_name_its_candidates(tmp_path):
         ("caption_id,item_id\nv9#0,v0\n", 2),
         ("caption_id,item_id\nv0#0,v0\nv0#0,v7\n", 3),
         ("caption_id,item_id,right\nv0#0,v0,yes\n", 2),
+        ("caption_id,item_id,right\nv0#0,v0,1\nv1#0,v1,1\nv0#0,v0,0\n", 4),
+        ("caption_id,item_id\nv0#0,v0\nv0#0,v0\n", 3),
+        ("caption_id,item_id,right\nv0#0,v0,1\nv1#0,v0,0\n", 3),
+        ("caption_id,item_id\nV0#0,v0\n", 2),
+        ("caption_id,item_id\nv0#0,v0.mp4\n", 2),
+        ("caption_id,item_id\nv0#0,\n", 2),
     ],
-    ids=["unknown caption", "unknown clip", "right"],
+    ids=["unknown caption", "unknown clip", "right", "right and wrong", "twice", "none right", "case", "file", "empty"],
 )
 def test_rows_of_answers_that_say_nothing_are_refused(tmp_path, text, row):
     with refusal(f"answers.csv: row {row}"):
@@ -65,6 +81,26 @@ def test_foils_of_a_file_get_ids_after_their_captions(tmp_path):
     assert table["foil_id"].tolist() == ["v0#0~0", "v0#0~1", "v1_rev#0~0"]
     assert table["caption"].tolist()[0] == "a door closes 0" and table["kind"].tolist() == ["verb", "all", "verb"]
     assert all(pd.read_csv(path).empty for path in paths[1:])
+
+
+def test_files_with_a_header_alone_and_foils_that_cannot_be_meant_are_refused(tmp_path):
+    with refusal("answers.csv"):
+        answers(tmp_path, "caption_id,item_id\n")
+    for text, place in (
+        ("caption_id,foil\n", "foils.csv"),
+        ("caption_id,foil\nv0#0,A door  opens 0\n", "foils.csv: row 2"),
+        ("caption_id,foil\nv0#0,no door\nv1#0,no door\nv0#0,No door\n", "foils.csv: row 4"),
+    ):
+        with refusal(place):
+            make_foils(dataset(tmp_path, foils=text), *["x"] * 3, tmp_path)
+
+
+def test_of_a_part_of_a_data_set_rows_are_left_out_and_counted(tmp_path, capsys):
+    (tmp_path / "part.txt").write_text("v0\n")
+    text = "caption_id,item_id,right\nv0#0,v0,1\nv1#0,v1,1\nv0#0,v2,0\nv0_rev#0,v1,1\nv0_rev#0,v0,0\n"
+    table = answers(tmp_path, text, only=str(tmp_path / "part.txt"))
+    assert table["caption_id"].tolist() == ["v0#0"], "of the twin's caption the right clip is not there"
+    expect_message(capsys.readouterr().err.replace(f"{tmp_path}/", ""))
 
 
 def test_a_foil_without_words_or_of_an_unknown_caption_is_refused(tmp_path):

@@ -26,7 +26,8 @@ from rewind.data.formats import cia, embeddings, flickr8k, foils, internvid, pho
 from rewind.data.formats.embeddings import ImageNames, read_caption_lines
 from rewind.errors import RewindError
 from rewind.exports.mteb import import_predictions
-from rewind.io.strict import CsvColumns, allow_long_cells, csv_records, read_user_csv, read_user_json, read_user_text
+from rewind.io.schema import TEXT, Schema
+from rewind.io.strict import allow_long_cells, csv_records, read_user_csv, read_user_json, read_user_text
 
 
 def _dataset(path: Path, kind: str, key: str) -> Dataset:
@@ -135,12 +136,12 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path) -> None:
 def test_line_ends_and_a_byte_order_mark_change_nothing(tmp_path: Path, ends: str, mark: str) -> None:
     text = mark + ends.join(["item_id,split,caption", "k1,test,A dog", "", '"k2",test,"A cat,"', ""])
     (tmp_path / "a.csv").write_bytes(text.encode())
-    found = list(read_user_csv(tmp_path / "a.csv", CsvColumns(("item_id", "split", "caption"))))
+    found = list(read_user_csv(tmp_path / "a.csv", Schema(dict.fromkeys(("item_id", "split", "caption"), TEXT))))
     assert [row.number for row in found] == [2, 4]
     assert [row.cells["caption"] for row in found] == ["A dog", "A cat,"]
     with refusal("a.csv: row 4"):
         (tmp_path / "a.csv").write_bytes(text.replace('"A cat,"', "A cat,").encode())
-        list(read_user_csv(tmp_path / "a.csv", CsvColumns(("item_id", "split", "caption"))))
+        list(read_user_csv(tmp_path / "a.csv", Schema(dict.fromkeys(("item_id", "split", "caption"), TEXT))))
 
 
 HEAD = "item_id,split,caption"

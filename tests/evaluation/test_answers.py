@@ -101,8 +101,8 @@ def tables(queries: int, count: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     return captions.assign(video_id=[f"v{(3 * n + 1) % count}" for n in range(queries)]), items
 
 
-def judged(rows, setting: str = "all") -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["caption_id", "item_id", "right"]).assign(setting=setting)
+def judged(rows, setting: str = "all", gallery: str = "all") -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["caption_id", "item_id", "right"]).assign(setting=setting, gallery=gallery)
 
 
 def values_of(scores: np.ndarray, rows, ways=WAYS) -> pd.DataFrame:
@@ -150,21 +150,32 @@ def test_in_a_closed_setting_only_listed_pairs_are_candidates():
     scores = np.array([[0.5, 0.4, 0.9], [0.9, 0.8, 0.1]])
     captions, items = tables(2, 3)
     rows = [("c0", "v0", 1), ("c0", "v1", 0), ("c1", "v1", 1)]
-    values = answer_values(scores, captions, items, judged(rows), WAYS).set_index(["direction", "query_id", "metric"])
+    closed = judged(rows, gallery="judged")
+    values = answer_values(scores, captions, items, closed, WAYS).set_index(["direction", "query_id", "metric"])
     assert values["value"]["text_to_item", "c0", "R@1"] == 100, "v2, scored higher, is not listed for c0"
     assert values["value"]["text_to_item", "c1", "R@1"] == 100
     assert values["value"]["item_to_text", "v1", "R@1"] == 100, "c1 is right and above c0"
     assert values["value"]["item_to_text", "v0", "R@1"] == 100, "c1 does not list v0"
     assert set(values.index.get_level_values("query_id")) == {"c0", "c1", "v0", "v1"}
-    opened = answer_values(scores, captions, items, judged([row for row in rows if row[2]]), WAYS)
+    opened = answer_values(scores, captions, items, judged(rows), WAYS)
+    alone = answer_values(scores, captions, items, judged([row for row in rows if row[2]]), WAYS)
+    assert opened.equals(alone), "a pair that is judged wrong is as wrong as one that is not listed"
     opened = opened.set_index(["direction", "query_id", "metric"])["value"]
     assert opened["text_to_item", "c0", "R@1"] == 0 and opened["item_to_text", "v0", "R@1"] == 0
     assert opened["text_to_item", "c1", "AP"] == 50
 
 
+def test_one_pair_that_is_judged_wrong_changes_nothing_else():
+    scores = np.random.default_rng(5).normal(size=(40, 40)).astype(np.float32)
+    rows = [(f"c{n}", f"v{n}", 1) for n in range(40)]
+    before = answer_values(scores, *tables(40, 40), judged(rows), WAYS)
+    after = answer_values(scores, *tables(40, 40), judged([*rows, ("c0", "v1", 0)]), WAYS)
+    assert after.equals(before) and before[before["metric"] == "AP"]["value"].mean() < 50
+
+
 def test_settings_are_closed_each_for_itself_and_a_clip_that_is_never_right_is_no_query():
     scores = np.array([[0.1, 0.5, 0.9]])
-    closed, opened = judged([("c0", "v0", 1), ("c0", "v1", 0)], "closed"), judged([("c0", "v0", 1)], "open")
+    closed, opened = judged([("c0", "v0", 1), ("c0", "v1", 0)], "closed", "judged"), judged([("c0", "v0", 1)], "open")
     values = answer_values(scores, *tables(1, 3), pd.concat([closed, opened]), WAYS)
     ap = values[values["metric"] == "AP"].set_index(["setting", "direction", "query_id"])["value"]
     assert ap.round(6).to_dict() == {
@@ -189,9 +200,9 @@ def test_the_order_of_answers_captions_and_items_changes_nothing():
     scores, rows = generator.integers(0, 4, (9, 11)).astype(np.float32), random_answers(9, 11, 1, 6)
     rows += [(f"c{n}", f"v{n}", 0) for n in range(9) if (f"c{n}", f"v{n}", 1) not in rows]
     captions, items = tables(9, 11)
-    first = answer_values(scores, captions, items, judged(rows), WAYS)
+    first = answer_values(scores, captions, items, judged(rows, gallery="judged"), WAYS)
     row, column = generator.permutation(9), generator.permutation(11)
-    mixed = judged(rows).sample(frac=1, random_state=0)
+    mixed = judged(rows, gallery="judged").sample(frac=1, random_state=0)
     again = answer_values(scores[np.ix_(row, column)], captions.iloc[row], items.iloc[column], mixed, WAYS)
     keys = ["direction", "metric", "query_id"]
     first, again = (table.sort_values(keys, ignore_index=True) for table in (first, again))

@@ -47,6 +47,7 @@ class Files:
         self.captions, self.ids = [*caption_ids(), *(row[0] for row in FOILS)], item_ids()
         write_csv(folder / "foils.csv", pd.DataFrame(FOILS, columns=["foil_id", "caption_id", "caption", "kind"]))
         answers = pd.DataFrame(ANSWERS + CLOSED, columns=["setting", "caption_id", "item_id", "right"])
+        answers["gallery"] = answers["setting"].map({"all": "all", "closed": "judged"})
         write_csv(folder / "answers.csv", answers)
 
     def probed(self, method: Method, scores: np.ndarray, twins: bool = True) -> pd.DataFrame:
@@ -110,7 +111,7 @@ def test_scores_answer_what_matrices_can(files: Files) -> None:
     assert set(found["probe"]) == {"pairs", "answers"}, "foils, direction and geometry have no rows, and do not fail"
     captions = pd.DataFrame({"caption_id": caption_ids(), "video_id": item_ids()})
     items = pd.DataFrame({"item_id": item_ids(), "cluster_id": [name.removesuffix("_rev") for name in item_ids()]})
-    answers = pd.DataFrame(ANSWERS, columns=["setting", "caption_id", "item_id", "right"])
+    answers = pd.DataFrame(ANSWERS, columns=["setting", "caption_id", "item_id", "right"]).assign(gallery="all")
     wanted = answer_values(scores, captions, items, answers, ["text_to_item"])
     here = found[found["part"] == "all"]
     assert here["value"].tolist() == wanted["value"].tolist() and len(wanted)

@@ -148,7 +148,8 @@ def test_answers_are_asked_by_setting_as_far_as_clips_are_there(tmp_path):
     rows += [("near", "test0#0", "gone", 1), ("near", "test0#0", "test1", 0), ("near", "test1#0", "test1", 1)]
     rows += [("near", "test1#0", "test0", 0)]
     path = tmp_path / "answers.csv"
-    pd.DataFrame(rows, columns=["setting", "caption_id", "item_id", "right"]).to_csv(path, index=False)
+    asked = pd.DataFrame(rows, columns=["setting", "caption_id", "item_id", "right"])
+    asked.assign(gallery=asked["setting"].map({"all": "all", "near": "judged"})).to_csv(path, index=False)
     table = values(run("meanP", tmp_path, answers=str(path)), "answers")
     queries = table[table["direction"] == "text_to_item"].groupby("part")["query_id"].unique()
     assert sorted(queries["all"]) == ["test0#0", "test1#0"]

@@ -29,7 +29,7 @@ from rewind.cli.scaffold import (
 from rewind.config import Dataset, Method, load_dataset
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.load import parse_yaml, read_yaml
-from rewind.config.methods import PRECOMPUTED_MODELS
+from rewind.config.methods import PRECOMPUTED_MODELS, ScoreOptions
 from rewind.data.annotations import read_annotations
 from rewind.data.formats.table import read_table_rows
 from rewind.data.questions import QUESTION_TABLES
@@ -55,7 +55,7 @@ class EvaluateOptions:
         vectors: (captions, items) files of embeddings, a pair for each model.
         scores: files of similarity scores, one for each model.
         encoder, model: an encoder and the model that it loads.
-        options: further ``key=value`` of ``model: vectors``.
+        options: further ``key=value`` of ``model: vectors`` and ``model: scores``.
         settings: settings to evaluate; empty: all that the data allow.
         labels: names of the methods in tables, in the order of ``vectors``, ``scores`` and the encoder; empty: named
             after their files.
@@ -179,11 +179,13 @@ def build_methods(options: EvaluateOptions) -> dict[str, Any]:
         methods[name] = keys | ({"label": label} if label != name else {})
 
     extra_options = dict(_parse_option(option) for option in options.options)
+    keys_of_scores = extra_options.keys() & ScoreOptions.model_fields.keys() if options.scores else set[str]()
+    of_scores = {key: extra_options.pop(key) for key in sorted(keys_of_scores)}
     for captions, items in options.vectors:
         files = {"captions": captions, "items": items}
         add(_name_from_path(items), {"model": "vectors", "options": files | extra_options})
     for file in options.scores:
-        add(_name_from_path(file), {"model": "scores", "options": {"file": file}})
+        add(_name_from_path(file), {"model": "scores", "options": {"file": file} | of_scores})
     if bool(options.encoder) != bool(options.model):
         raise RewindError("--encoder and --name belong together: how the model is loaded, and which it is.")
     if options.encoder:

@@ -461,7 +461,9 @@ def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
     evaluate.add_argument(
         "--name", default="", metavar="MODEL", help="what the encoder loads: a name or a local folder"
     )
-    evaluate.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of model: vectors")
+    evaluate.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="option of model: vectors or scores"
+    )
     evaluate.add_argument(
         "--settings", nargs="+", default=[], help="origin, hard, binary, test (default: all that apply)"
     )

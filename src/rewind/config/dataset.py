@@ -760,10 +760,17 @@ class Dataset(ConfigModel, affects="data"):
     answers: str | None = config_field(
         None,
         "CSV of right answers, for captions that have several right clips (`evaluation.probes: [answers]`): the "
-        "columns `caption_id` and `item_id`, a row per right pair; a column `setting` where there are several; with a "
-        "column `right` (1 or 0), a setting's rows name all candidates. None: those of the format, if it has some.",
+        "columns `caption_id` and `item_id`, a row per right pair; `setting` where there are several; `right` (1 or 0) "
+        "where rows also name wrong pairs. None: those of the format, if it has some.",
         legacy_default=None,
         pattern=r".+\.csv$",
+        affects="scores",
+    )
+    answers_gallery: Literal["all", "judged"] = config_field(
+        "all",
+        "What a caption of `answers` searches: `all` clips, so that a pair with `right: 0` is as wrong as one that is "
+        "not listed; or the `judged` ones, those that its own rows name, of which some must then be wrong.",
+        legacy_default="all",
         affects="scores",
     )
     foils: str | None = config_field(
@@ -799,6 +806,8 @@ class Dataset(ConfigModel, affects="data"):
             faults += [f"source.clips.{odd[0]}: a number of clips is needed, 0 or more"]
         if isinstance(self.source, TableSource | FoilsSource | FieldSource) and self.clips and not self.source.videos:
             faults += ["source.videos: this key is missing; name the folder, or set clips: false if none are here"]
+        if self.answers_gallery == "judged" and not self.answers:
+            faults += ["answers_gallery: judged is for the rows of answers, and there are none; name a CSV there"]
         if faults:
             raise ValueError("\n".join(faults))
         return self

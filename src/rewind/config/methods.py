@@ -234,6 +234,9 @@ class ScoreOptions(ConfigModel, affects="run"):
 
     file: FilePerSeed = required_field("An npz with similarity, query_ids and item_ids, or a TREC run.")
     inverse_temperature: float | None = _inverse_temperature("none")
+    higher_is_better: bool = config_field(
+        True, "Whether large scores are best; false for distances. `-inf` stands for a pair without a score either way."
+    )
 
 
 OPTIONS_BY_MODEL: Mapping[str, type[ConfigModel]] = {"vectors": VectorOptions, "scores": ScoreOptions}

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from rewind.config.dataset import Dataset
 from rewind.data.readers import id_fault
 from rewind.errors import RewindError, printable
 from rewind.io.files import check_id
+from rewind.io.schema import caption_fault, unknown_name
 from rewind.io.strict import read_user_text
 from rewind.registry import FORMATS
 
@@ -148,8 +150,9 @@ def select_originals(annotations: Annotations, path: str) -> Annotations:
     is_original = items["reversed"] == 0
     unknown = sorted(set(selected) - set(items["item_id"][is_original]))
     if unknown or not selected:
-        what = f"{unknown[0]!r} is no original of the annotations" if unknown else "no item id in it"
-        raise RewindError(f"only: {path}: {what}; give one item id per line.")
+        known = items["item_id"][is_original]
+        fault = unknown_name("the item_id", unknown[0], known, "the annotations", "line") if unknown else ""
+        raise RewindError(f"only: {path}: {fault or 'no item id in it; give one item id per line'}.")
     original_ids = items["item_id"].where(is_original, items["item_id"].str.removesuffix(TWIN_SUFFIX))
     rows = items[original_ids.isin(selected)]
     captions = annotations.captions[annotations.captions["video_id"].isin(rows["item_id"])]
@@ -208,7 +211,14 @@ class AnnotationBuilder:
         return name
 
     def describe(self, video_id: str, captions: list[str], split: str, groups: Sequence[str] = ()) -> None:
-        """Add all captions of an item; ``caption_id`` is ``<video_id>#<n>``; ``groups``: one for each, or none."""
+        """Add all captions of an item; ``caption_id`` is ``<video_id>#<n>``; ``groups``: one for each, or none.
+
+        Raises:
+            RewindError: naming where the item was added, for a caption that is a list written as text.
+        """
+        if fault := next(filter(None, map(caption_fault, captions)), ""):
+            where = self.first_mention.get(video_id.removesuffix(TWIN_SUFFIX), repr(video_id))
+            raise RewindError(f"{where}: {fault}.")
         self.groups |= {f"{video_id}#{n}": group for n, group in enumerate(groups) if group}
         self.captions += [(video_id, text, f"{video_id}#{n}", split) for n, text in enumerate(captions)]
         if len(self.captions) >= CAPTION_BLOCK_ROWS:
@@ -234,6 +244,7 @@ class AnnotationBuilder:
                 "captions": sum(map(len, texts)),
                 "captions_per_item": _count_captions_per_item(texts),
                 "duplicates": duplicate_captions(_possibly_repeated(texts)),
+                "captions_like_no_value": captions_like_no_value(text for part in texts for text in part["caption"]),
             }
             del texts  # before the next split's, which may be as large
         captions = pd.concat(self.caption_blocks, ignore_index=True)
@@ -265,6 +276,62 @@ def check_text_id(value: object, where: str) -> str:
     if fault:
         raise RewindError(f"{where}: {fault}.")
     return name
+
+
+NO_VALUES = frozenset(("nan", "null", "none", "n/a", "na", "#n/a", "<na>", "nil", "nul", "undefined"))
+"""Words that programs write where a value is missing, in lower case."""
+
+
+def captions_like_no_value(captions: Iterable[str]) -> dict[str, int]:
+    """How many captions are nothing but a word for a missing value; they are kept, for they may be meant.
+
+    >>> captions_like_no_value(["NaN", "a dog", "NaN"])
+    {'NaN': 2}
+    """
+    return dict(Counter(text for text in captions if len(text) <= 9 and text.casefold() in NO_VALUES))
+
+
+_LEFT_OUT = {
+    "listed_twice": "repeated names in a list",
+    "listed_without_caption": "listed clips without a caption",
+    "described_and_not_listed": "described clips that no list has",
+    "rows_repeated": "repeated rows",
+    "empty_captions": "empty captions",
+    "left_out_not_an_object": "entries that are no object",
+    "left_out_no_forward_caption": "entries without a caption",
+    **{
+        f"{way}_{kind}_{fault}": f"{way} {kind} that are {said}"
+        for way in ("forward", "reverse")
+        for kind in ("captions", "rewrites")
+        for fault, said in (("empty_text", "empty"), ("not_text", "no text"))
+    },
+    "entries_left_out": "entries that annotators rejected",
+    "empty_texts": "texts without words",
+    "texts_without_item": "texts without a right item",
+    "images_not_in_split_file": "images that the split file lacks",
+    "images_in_split_file_alone": "images of the split file without a caption",
+}
+"""What readers count in their notes because they leave it out → what it is called."""
+
+
+def reading_sentences(notes: Mapping[str, Any]) -> list[str]:
+    """What a reader has left out, and captions that look like no value: sentences for tables and logs.
+
+    Args:
+        notes: of the annotations.
+
+    >>> reading_sentences({"splits": {"test": {"empty_captions": 2, "captions_like_no_value": {}}}})
+    ['Annotations leave out: test: empty captions (2)']
+    """
+    found: dict[str, list[str]] = {"Annotations leave out": [], "Captions that look like a missing value, kept": []}
+    left_out, odd = found.values()
+    for split, note in {"": notes, **notes.get("splits", {})}.items():
+        counts, start = note | note.get("odd", {}), f"{split}: " if split else ""
+        if parts := [f"{what} ({counts[key]:,})" for key, what in _LEFT_OUT.items() if counts.get(key)]:
+            left_out.append(start + ", ".join(parts))
+        if parts := [f"{text!r} ({count:,})" for text, count in note.get("captions_like_no_value", {}).items()]:
+            odd.append(start + ", ".join(parts))
+    return [f"{what}: {'; '.join(parts)}" for what, parts in found.items() if parts]
 
 
 def _count_captions_per_item(parts: list[pd.DataFrame]) -> dict[str, int]:

@@ -14,12 +14,16 @@ from rewind.data.annotations import SPLITS, TWIN_SUFFIX, Annotations, dataset_fo
 from rewind.data.formats.shapes import compose_splits
 from rewind.errors import RewindError
 from rewind.io.files import require_regular_file, write_csv
-from rewind.io.strict import CsvColumns, csv_header, read_user_csv
+from rewind.io.schema import FILLED, OF_OTHER_CLIPS, Column, RowChecks, Schema, tell_left_out
+from rewind.io.strict import csv_header, read_user_csv
 
 # ---- Groups from annotations or from a CSV -------------------------------------------------------------------------
 
 AUTO_GROUPS, NO_GROUPS = ("auto", "none")  # values of the key `groups`
-GROUP_COLUMNS = CsvColumns(("group",), ("caption_id", "item_id"), ids=("caption_id", "item_id"))
+_ONE_OF_THEM = Column(optional=True, filled=True, is_id=True)
+GROUP_COLUMNS = Schema(
+    {"group": FILLED, "caption_id": _ONE_OF_THEM, "item_id": _ONE_OF_THEM}, unique=(("caption_id",), ("item_id",))
+)
 
 
 def dataset_has_groups(dataset: Dataset) -> bool:
@@ -84,18 +88,10 @@ def _groups_in_file(path: Path, annotations: Annotations, complete: bool) -> pd.
     ids = captions["caption_id"] if column == "caption_id" else captions["video_id"]
     known_ids = known_ids if column == "item_id" else set(ids)
     groups: dict[str, str] = {}
-    for row in read_user_csv(path, GROUP_COLUMNS, "(`groups`)"):
-        key, group = row.cells.get(column, ""), " ".join(row.cells["group"].split())
-        where = f"{path}: row {row.number}"
-        if key not in known_ids:
-            if not complete:
-                continue
-            raise RewindError(f"{where}: the {column} {key!r} is not in the annotations; correct it or delete the row.")
-        if not group:
-            raise RewindError(f"{where}: `group` is empty; name one or delete the row.")
-        if key in groups:
-            raise RewindError(f"{where}: the {column} {key!r} is listed twice; keep one row.")
-        groups[key] = group
+    checks = RowChecks(GROUP_COLUMNS, {column: known_ids}, "the annotations", None if complete else [])
+    for _, cells in read_user_csv(path, GROUP_COLUMNS, "(`groups`)", checks):
+        groups[cells[column]] = " ".join(cells["group"].split())
+    tell_left_out(path, {OF_OTHER_CLIPS: len(checks.left_out or ())})
     if column == "item_id":
         missing = known_ids - set(groups)
         groups |= {twin: groups[item] for item in list(groups) if (twin := item + TWIN_SUFFIX) in missing}

@@ -13,16 +13,19 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rewind.data.tokenizers import plain_text
 from rewind.errors import RewindError
-from rewind.io.strict import CsvColumns, read_user_csv, read_user_text
+from rewind.io.schema import FILLED, ID, OPTIONAL, TEXT, RowChecks, Schema, tell_left_out
+from rewind.io.strict import read_user_csv, read_user_text
 
-CAPTION_COLUMNS = CsvColumns(("caption_id", "opposite"), others=True, ids=("caption_id",))
-WORD_COLUMNS = CsvColumns(("word", "opposite", "confirmed"), ("captions", "example"))
+CAPTION_COLUMNS = Schema({"caption_id": ID, "opposite": FILLED}, others=True, unique=(("caption_id", "opposite"),))
+WORD_COLUMNS = Schema(
+    {"word": FILLED, "opposite": FILLED, "confirmed": TEXT, "captions": OPTIONAL, "example": OPTIONAL}
+)
 YES, NO = ("yes", "y", "true", "1"), ("no", "n", "false", "0", "")
 
 OPPOSITE_VERBS = (
@@ -177,7 +180,7 @@ class OppositeWords:
 def read_opposites(path: str | Path, captions: Mapping[str, str]) -> dict[str, list[str]]:
     """Captions of the opposite direction, by the id of the caption whose opposite they are.
 
-    An opposite with the words of its own caption is left out, and ids that are not asked for are.
+    Rows of other captions are left out, and so is an opposite with the words of its own caption; both are counted.
 
     Args:
         path: a CSV file of one of the two kinds above.
@@ -196,15 +199,21 @@ def read_opposites(path: str | Path, captions: Mapping[str, str]) -> dict[str, l
     return found
 
 
-def check_opposites(path: str | Path) -> None:
+def check_opposites(path: str | Path, known: Collection[str] | None = None) -> None:
     """Refuse what :func:`read_opposites` refuses whatever the captions are.
 
+    Args:
+        path: the file.
+        known: ids of all captions of the data set, where they are known before the first job.
+
     Raises:
-        RewindError: naming file and row.
+        RewindError: naming file and row, also of an id that is unknown.
     """
     if _names_captions(path):
-        _read_captions(path, {})
-    else:
+        checks = RowChecks(CAPTION_COLUMNS, {} if known is None else {"caption_id": known}, "the data set")
+        for _ in read_user_csv(path, CAPTION_COLUMNS, "(`training.hard_negatives`)", checks):
+            pass
+    elif known is None:
         read_word_pairs(path)
 
 
@@ -215,12 +224,16 @@ def _names_captions(path: str | Path) -> bool:
 
 def _read_captions(path: str | Path, captions: Mapping[str, str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
+    left_out: Counter[str] = Counter()
     for row in read_user_csv(path, CAPTION_COLUMNS, "(`training.hard_negatives`)"):
         caption_id, opposite = row.cells["caption_id"], " ".join(row.cells["opposite"].split())
-        if not opposite:
-            raise RewindError(f"{path}: row {row.number}: `opposite` is empty; write a caption, or delete the row.")
-        if caption_id in captions and plain_text(opposite) != plain_text(captions[caption_id]):
+        if caption_id not in captions:
+            left_out["rows of captions that are not trained on"] += 1
+        elif plain_text(opposite) == plain_text(captions[caption_id]):
+            left_out["opposites with the words of their own caption"] += 1
+        else:
             found.setdefault(caption_id, []).append(opposite)
+    tell_left_out(path, left_out)
     return found
 
 
@@ -242,8 +255,6 @@ def read_word_pairs(path: str | Path) -> list[tuple[str, str]]:
         where = f"{path}: row {row.number}"
         word, opposite = (plain_text(row.cells[name]) for name in ("word", "opposite"))
         confirmed = row.cells["confirmed"].strip().lower()
-        if not word or not opposite:
-            raise RewindError(f"{where}: `word` and `opposite` are both needed; fill both, or delete the row.")
         if confirmed not in (*YES, *NO):
             raise RewindError(f"{where}: confirmed is {confirmed!r}; write yes or no.")
         if confirmed in NO:

@@ -8,7 +8,7 @@ They come from the module of the data set's format, if it has the functions of :
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,20 @@ import pandas as pd
 
 from rewind.config.dataset import Dataset
 from rewind.data.annotations import Annotations, dataset_format, read_annotations
+from rewind.data.tokenizers import plain_text
 from rewind.errors import RewindError
 from rewind.io.files import write_csv
-from rewind.io.strict import CsvColumns, read_user_csv
+from rewind.io.schema import FILLED, ID, OF_OTHER_CLIPS, OPTIONAL, Column, RowChecks, Schema, tell_left_out
+from rewind.io.strict import CsvRow, read_user_csv
 
-ANSWER_COLUMNS = ("setting", "caption_id", "item_id", "right")
+ALL_ITEMS, JUDGED_ITEMS = "all", "judged"
+"""Galleries of right answers: all clips, or those that the rows of a caption name."""
+ANSWER_COLUMNS = ("setting", "caption_id", "item_id", "right", "gallery")
 FOIL_COLUMNS = ("foil_id", "caption_id", "caption", "kind")
-_ANSWER_FILE = CsvColumns(("caption_id", "item_id"), ("setting", "right"), ids=("caption_id", "item_id"))
-_FOIL_FILE = CsvColumns(("caption_id", "foil"), ("kind",), ids=("caption_id",))
+_ANSWER_FILE = Schema(
+    {"caption_id": ID, "item_id": ID, "setting": OPTIONAL, "right": Column(optional=True, choices=("1", "0"))}
+)
+_FOIL_FILE = Schema({"caption_id": ID, "foil": FILLED, "kind": OPTIONAL})
 _ALL = "all"  # the setting of a file that names none
 READERS = {
     "answers": "read_answers",
@@ -64,7 +70,8 @@ def make_answers(dataset: Dataset, result: str, sources: Path) -> None:
         sources: see :func:`rewind.data.annotations.read_annotations`.
 
     Raises:
-        RewindError: naming file and row of an unknown id, or of a value of ``right`` other than 0 and 1.
+        RewindError: naming file and row of an unknown id, a value of ``right`` other than 0 and 1, a pair that is
+            listed twice, or a caption without a right item, or in a judged gallery without a wrong one.
     """
     table = answer_table(dataset, read_annotations(dataset, str(sources)) if dataset.answers else None, str(sources))
     right = table["right"] == 1
@@ -81,7 +88,7 @@ def make_foils(dataset: Dataset, foils: str, caption_pairs: str, proficiency: st
         sources: see :func:`rewind.data.annotations.read_annotations`.
 
     Raises:
-        RewindError: naming file and row of an unknown caption, or an empty foil.
+        RewindError: naming file and row of an unknown caption, or a foil that is empty, given twice, or its caption.
     """
     table = foil_table(dataset, read_annotations(dataset, str(sources)) if dataset.foils else None)
     print(f"{dataset.name}: {len(table):,} foils of {table['kind'].nunique():,} kinds")
@@ -107,7 +114,7 @@ def answer_table(dataset: Dataset, annotations: Annotations | None, sources: str
         RewindError: as :func:`make_answers`.
     """
     if dataset.answers is not None and annotations is not None:
-        return _answers_in_file(Path(dataset.answers), annotations, dataset.only is None)
+        return _answers_in_file(dataset, annotations)
     return _read_own(dataset, "answers", sources)
 
 
@@ -124,7 +131,7 @@ def foil_table(dataset: Dataset, annotations: Annotations | None) -> pd.DataFram
         RewindError: as :func:`make_foils`.
     """
     if dataset.foils is not None and annotations is not None:
-        return _foils_in_file(Path(dataset.foils), annotations, dataset.only is None)
+        return _foils_in_file(dataset, annotations)
     return _read_own(dataset, "foils")
 
 
@@ -156,49 +163,79 @@ def _read_own(dataset: Dataset, name: str, sources: str = "") -> pd.DataFrame:
     return reader(dataset.source, sources)
 
 
-def _answers_in_file(path: Path, annotations: Annotations, complete: bool) -> pd.DataFrame:
+def _answers_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
+    path, gallery = Path(dataset.answers or ""), dataset.answers_gallery
     known = {"caption_id": _test_ids(annotations.captions, "caption_id")}
     known["item_id"] = _test_ids(annotations.items, "item_id")
-    rows = []
-    for row in read_user_csv(path, _ANSWER_FILE, "(`answers`)"):
-        where = f"{path}: row {row.number}"
-        if not _is_known(row.cells, known, where, complete):
-            continue
-        right = row.cells.get("right", "1").strip()
-        if right not in ("0", "1"):
-            raise RewindError(f"{where}: right is {right!r}; write 1 for a right clip, and 0 for one that is not.")
-        setting = row.cells.get("setting", _ALL).strip() or _ALL
-        rows.append((setting, row.cells["caption_id"], row.cells["item_id"], int(right)))
+    rows, listed = [], {}
+    judged: dict[tuple[str, str], dict[str, int]] = {}  # setting and caption → right → its first row
+    for row in _rows_of_test_captions(path, _ANSWER_FILE, known, dataset, "answers"):
+        caption, item = row.cells["caption_id"], row.cells["item_id"]
+        setting, right = row.cells.get("setting") or _ALL, row.cells.get("right") or "1"
+        first, number = listed.setdefault((setting, caption, item), (right, row.number))
+        if number != row.number:
+            kinds = {"1": "right", "0": "wrong"}
+            said = f"{kinds[right]}, but in row {number} {kinds[first]}" if first != right else f"in row {number} too"
+            raise RewindError(
+                f"{path}: row {row.number}: caption {caption!r} with item {item!r} is {said}; keep one row."
+            )
+        judged.setdefault((setting, caption), {}).setdefault(right, row.number)
+        rows.append((setting, caption, item, int(right), gallery))
+    needed = ("1", "0") if gallery == JUDGED_ITEMS else ("1",)
+    incomplete = {asked: found for asked, found in judged.items() if not found.keys() >= set(needed)}
+    if incomplete and dataset.only is not None:  # their other rows are of clips that `only` leaves out
+        tell_left_out(path, {"captions without a right or a wrong clip of `only`": len(incomplete)})
+        rows = [row for row in rows if row[:2] not in incomplete]
+    for (setting, caption), found in incomplete.items() if dataset.only is None else ():
+        where = f"{path}: row {min(found.values())}: caption {caption!r}"
+        if "1" not in found:
+            raise RewindError(f"{where} has no right item in setting {setting!r}; add one, or delete its rows there.")
+        raise RewindError(
+            f"{where} has no wrong item in setting {setting!r}: with `answers_gallery: judged` nothing could be found "
+            "before its right ones; add some, delete its rows, or set the key to all."
+        )
     return pd.DataFrame(rows, columns=list(ANSWER_COLUMNS))
 
 
-def _foils_in_file(path: Path, annotations: Annotations, complete: bool) -> pd.DataFrame:
-    known = {"caption_id": _test_ids(annotations.captions, "caption_id")}
-    rows, counts = [], dict.fromkeys(known["caption_id"], 0)
-    for row in read_user_csv(path, _FOIL_FILE, "(`foils`)"):
-        where = f"{path}: row {row.number}"
-        if not _is_known(row.cells, known, where, complete):
-            continue
+def _foils_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
+    path = Path(dataset.foils or "")
+    captions = annotations.captions[annotations.captions["split"] == "test"]
+    text_of = dict(zip(captions["caption_id"], captions["caption"], strict=True))
+    rows: list[tuple[str, str, str, str]] = []
+    counts, listed = dict.fromkeys(text_of, 0), {}
+    for row in _rows_of_test_captions(path, _FOIL_FILE, {"caption_id": text_of}, dataset, "foils"):
         caption_id, foil = row.cells["caption_id"], " ".join(row.cells["foil"].split())
-        if not foil:
-            raise RewindError(f"{where}: `foil` is empty; write a caption that is not true, or delete the row.")
-        kind = row.cells.get("kind", "").strip() or _ALL
+        kind = row.cells.get("kind") or _ALL
+        first = listed.setdefault((caption_id, plain_text(foil), kind), row.number)
+        if fault := foil_fault(foil, text_of[caption_id], first if first != row.number else None):
+            raise RewindError(f"{path}: row {row.number}: {fault}.")
         rows.append((f"{caption_id}~{counts[caption_id]}", caption_id, foil, kind))
         counts[caption_id] += 1
     return pd.DataFrame(rows, columns=list(FOIL_COLUMNS))
 
 
+def foil_fault(foil: str, caption: str, first_row: int | None = None) -> str:
+    """Why a text can be no foil of a caption, or not once more; empty where nothing is wrong.
+
+    >>> foil_fault("A door opens", "a door opens")
+    "the foil 'A door opens' has the words of its caption, so that no model can tell them apart; write another"
+    """
+    if plain_text(foil) == plain_text(caption):
+        return f"the foil {foil!r} has the words of its caption, so that no model can tell them apart; write another"
+    return f"the foil {foil!r} of this caption is in row {first_row} already; keep one" if first_row else ""
+
+
+def _rows_of_test_captions(
+    path: Path, schema: Schema, known: dict[str, Any], dataset: Dataset, key: str
+) -> Sequence[CsvRow]:
+    """The rows of a file whose ids are all of the test split; with ``only``, a file may name others too."""
+    checks = RowChecks(schema, known, "the test split", None if dataset.only is None else [])
+    rows = list(read_user_csv(path, schema, f"(`{key}`)", checks))
+    tell_left_out(path, {OF_OTHER_CLIPS: len(checks.left_out or ())})
+    if not rows and not checks.left_out:
+        raise RewindError(f"{path}: no rows below the header; write some, or remove the key `{key}`.")
+    return rows
+
+
 def _test_ids(table: pd.DataFrame, column: str) -> set[str]:
     return set(table.loc[table["split"] == "test", column])
-
-
-def _is_known(cells: dict[str, str], known: dict[str, set[str]], where: str, complete: bool) -> bool:
-    """Whether the ids of a row are of the test split; with ``only``, a file may name others too."""
-    for column, ids in known.items():
-        if cells[column] not in ids:
-            if not complete:
-                return False
-            raise RewindError(
-                f"{where}: the {column} {cells[column]!r} is not in the test split; correct it or delete the row."
-            )
-    return True

@@ -16,9 +16,10 @@ import pickle
 import re
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, NamedTuple
 from urllib.parse import unquote
@@ -28,7 +29,8 @@ import pandas as pd
 
 from rewind.config.methods import ids_file_of
 from rewind.errors import RewindError
-from rewind.io.files import name_file_in_errors, reading_user_file, require_regular_file
+from rewind.io.files import kind_of_file, name_file_in_errors, reading_user_file, require_regular_file
+from rewind.io.schema import number_of, similar_name
 from rewind.io.strict import decode_utf8, read_user_bytes, read_user_json, read_user_text, split_lines
 
 READ_BLOCK_BYTES = 64 * 2**20  # read at once
@@ -102,7 +104,8 @@ class NpzArchive:
             except FileNotFoundError as error:
                 raise RewindError(f"{self.path}: no such file.") from error
             except (zipfile.BadZipFile, OSError) as error:
-                raise RewindError(f"{self.path}: not an npz file ({error}).") from error
+                kind = kind_of_file(self.path)
+                raise RewindError(f"{self.path}: not an npz file ({f'it {kind}' if kind else error}).") from error
         self.headers: dict[str, NpzMember] = {}  # those that have been read
 
     def __contains__(self, name: str) -> bool:
@@ -342,6 +345,8 @@ def open_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
     """
     with reading_user_file(path, "npz", "write it again, with numpy.savez"):
         if not zipfile.is_zipfile(path):
+            if (kind := kind_of_file(path)) and "npz" not in kind:
+                raise RewindError(f"{path}: not an npz: the file {kind}.")
             raise RewindError(f"{path}: an incomplete npz; write it again, with numpy.savez.")
         with np.load(path, allow_pickle=False) as archive:
             for member in archive.zip.infolist():
@@ -535,11 +540,21 @@ def describe_ids(names: list[str]) -> str:
     return f"{len(names):,} {'id' if len(names) == 1 else 'ids'}: {shown}{', …' if len(names) > MAX_IDS_SHOWN else ''}"
 
 
+def spelling(names: Sequence[str], known: Iterable[str]) -> str:
+    """What follows the list of ids that something else lacks: how the first is written there, if it is nearly so.
+
+    >>> spelling(["V1"], ["v1"]), spelling(["v2"], ["v1"])
+    (", but 'v1' is, which differs only in upper and lower case", '')
+    """
+    hint = similar_name(names[0], known)
+    return f", but {hint}" if hint else ""
+
+
 # ---- TREC runs: lines `query Q0 document rank score tag` -----------------------------------------------------------
 
 
 class ScoredPair(NamedTuple):
-    """A pair of a TREC run; ``number`` is its line, as an editor shows it.
+    """A pair of a TREC run; ``number`` is its line, as an editor shows it; ``rank`` is NaN where it is no number.
 
     >>> ScoredPair(1, "v1#0", "v2", 0.5).document
     'v2'
@@ -549,6 +564,7 @@ class ScoredPair(NamedTuple):
     query: str
     document: str
     score: float
+    rank: float = math.nan
 
 
 def read_trec_run(path: Path) -> Iterator[ScoredPair]:
@@ -577,7 +593,40 @@ def read_trec_run(path: Path) -> Iterator[ScoredPair]:
             what = f"is beyond {MAX_SCORE:g}, the largest in single precision" if too_large else "is not a number"
             remedy = "; divide all scores by one number, which changes no rank" if too_large else ""
             raise RewindError(f"{path}: line {number}: the score {what}: {fields[4][:40]!r}{remedy}.")
-        yield ScoredPair(number, fields[0], fields[2], score)
+        yield ScoredPair(number, fields[0], fields[2], score, number_of(fields[3]))
+
+
+def rank_fault(pairs: Sequence[ScoredPair], higher_is_better: bool = True) -> str:
+    """How the ranks of a run contradict its scores, by the first line that does; empty where they agree.
+
+    Ranks count from any number, and equal scores may have any ranks. Ranks that say nothing are not compared: no
+    numbers, equal ones, or those by which tools order scores that are all equal (ids, up or down).
+
+    >>> rank_fault([ScoredPair(1, "q", "a", 0.9, 1), ScoredPair(2, "q", "b", 0.5, 2), ScoredPair(3, "q", "c", 0.5, 3)])
+    ''
+    >>> rank_fault([ScoredPair(1, "q", "a", 0.1, 1), ScoredPair(2, "q", "b", 0.7, 2)]).partition(";")[0]
+    "line 2: the rank of 'b' is 2, behind 'a' with the rank 1, but its score is higher (0.7 and 0.1)"
+    """
+    ordered = sorted((pair for pair in pairs if not math.isnan(pair.rank)), key=lambda pair: (pair.query, pair.rank))
+    neighbours = [(a, b) for a, b in pairwise(ordered) if a.query == b.query and a.rank < b.rank]
+    sign = 1 if higher_is_better else -1
+    for before, after in neighbours:
+        if sign * after.score > sign * before.score:
+            than = "higher" if higher_is_better else "lower"
+            other = str(not higher_is_better).lower()
+            return (
+                f"line {after.number}: the rank of {after.document!r} is {after.rank:g}, behind {before.document!r} "
+                f"with the rank {before.rank:g}, but its score is {than} ({after.score:g} and {before.score:g}); if "
+                f"{'small' if higher_is_better else 'large'} scores are best, set the option higher_is_better: "
+                f"{other}, and if the scores are right, write ranks that follow them, or 0 in every line"
+            )
+    by_id = {a.document < b.document for a, b in neighbours}
+    if len(by_id) == 2 and all(a.score == b.score for a, b in neighbours):
+        return (
+            f"line {neighbours[0][0].number}: ranks differ, but the scores of every query are all equal; write scores "
+            "that fall as ranks rise, for example 1 / rank, or 0 for every rank"
+        )
+    return ""
 
 
 def is_score(value: object) -> bool:
@@ -633,7 +682,8 @@ class EmbeddingTable:
         place_of = {name: place for place, name in enumerate(self.ids.tolist())}
         names = np.asarray(ids, dtype=str).tolist()
         if missing := [name for name in names if name not in place_of]:
-            raise RewindError(f"{self.where}: no vector for {describe_ids(missing)}: add what is missing.")
+            hint = spelling(missing, place_of)
+            raise RewindError(f"{self.where}: no vector for {describe_ids(missing)}{hint}: add what is missing.")
         return np.array([place_of[name] for name in names], dtype=np.int64)
 
     def of(self, ids: np.ndarray | pd.Series) -> EmbeddingTable:
@@ -855,14 +905,14 @@ class ScoreMatrix:
     where: str
 
 
-def read_score_file(path: str | Path) -> ScoreMatrix:
-    """Read and check scores.
+def read_score_file(path: str | Path, higher_is_better: bool = True) -> ScoreMatrix:
+    """Read and check scores; where small ones are best (distances), they are negated.
 
     - ``.npz``: ``similarity`` (Q, N), ``query_ids`` (Q,) and ``item_ids`` (N,), in any order, as in
       ``results/<study>/similarity``.
     - any other name: a TREC run, lines ``query Q0 document rank score tag``, of which query, document and score are
-      read. Ids are written as in ``results/<study>/trec``, with blanks as ``%20``. ``.gz``, ``.bz2`` and ``.xz`` files
-      are unpacked.
+      read, and ranks are compared with scores. Ids are written as in ``results/<study>/trec``, with blanks as ``%20``.
+      ``.gz``, ``.bz2`` and ``.xz`` files are unpacked.
 
     Raises:
         RewindError: naming the file, and the row or id that is wrong.
@@ -879,7 +929,9 @@ def read_score_file(path: str | Path) -> ScoreMatrix:
     if not path.exists():
         raise RewindError(f"{path}: no such file; write the scores there, or correct the path.")
     with name_file_in_errors(path):
-        scores = _read_npz_scores(path) if path.suffix == ".npz" else _read_trec_scores(path)
+        scores = _read_npz_scores(path) if path.suffix == ".npz" else _read_trec_scores(path, higher_is_better)
+    if not higher_is_better:
+        scores = replace(scores, similarity=np.where(np.isneginf(scores.similarity), -np.inf, -scores.similarity))
     if not np.size(scores.similarity):
         raise RewindError(f"{path}: there are no scores.")
     for what, ids in (("caption", scores.queries), ("item", scores.items)):
@@ -929,8 +981,11 @@ def _without_loss(matrix: np.ndarray) -> np.ndarray:
     return matrix.astype(np.float64, copy=False)
 
 
-def _read_trec_scores(path: Path) -> ScoreMatrix:
-    numbers, queries, documents, scores = zip(*read_trec_run(path), strict=True)
+def _read_trec_scores(path: Path, higher_is_better: bool) -> ScoreMatrix:
+    pairs = list(read_trec_run(path))
+    if fault := rank_fault(pairs, higher_is_better):
+        raise RewindError(f"{path}: {fault}.")
+    numbers, queries, documents, scores, _ = zip(*pairs, strict=True)
     # Ids in the order of their first line; they are still percent-encoded, as the file has them.
     rows, query_ids = pd.factorize(np.array(queries, dtype=object))
     columns, item_ids = pd.factorize(np.array(documents, dtype=object))

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rewind.data.questions import ANSWER_COLUMNS
+from rewind.data.questions import ANSWER_COLUMNS, JUDGED_ITEMS
 from rewind.errors import RewindError
 
 # ---- One query: tied candidates in groups, and what is expected over their orders ----------------------------------
@@ -138,16 +138,16 @@ def answer_values(
 ) -> pd.DataFrame:
     """The metrics :data:`ANSWER_METRICS` of every query in every setting and direction.
 
-    A setting with a row of ``right`` 0 is closed: a caption's candidates are the clips that its rows list, a clip's the
-    captions whose rows list it. A setting whose rows are all right is open: every clip, or caption, of the matrix is a
-    candidate. Queries are the captions with a right clip and the clips with a right caption; in a closed setting, a
-    clip that is wrong for all captions that list it is a candidate and no query.
+    A setting whose gallery is ``judged`` is closed: a caption's candidates are the clips that its rows list, a clip's
+    the captions whose rows list it. A setting of the gallery ``all`` is open: every clip, or caption, of the matrix is
+    a candidate, and rows of ``right`` 0 change nothing. Queries are the captions with a right clip and the clips with a
+    right caption; in a closed setting, a clip that is wrong for all captions that list it is a candidate and no query.
 
     Args:
         similarity: (n_captions, n_items), ``MISSING_SCORE`` where a pair has no score.
         captions: rows of the matrix: caption_id, video_id.
         items: its columns: item_id, cluster_id.
-        answers: setting, caption_id, item_id, right (1 or 0), one row per pair.
+        answers: setting, caption_id, item_id, right (1 or 0), gallery (``all`` or ``judged``), one row per pair.
         directions: ``text_to_item``, ``item_to_text``.
         where: names the answers in messages, for example their file.
 
@@ -157,13 +157,13 @@ def answer_values(
 
     Raises:
         RewindError: naming row and ids, for an id that is not in the matrix, a pair that a setting lists twice, a value
-            of ``right`` other than 0 and 1, or a caption without a right clip in a closed setting; for a missing
-            column, a matrix of another shape, or scores that are not numbers.
+            of ``right`` other than 0 and 1, or a caption without a right clip; for a missing column, a matrix of
+            another shape, or scores that are not numbers.
 
     >>> captions = pd.DataFrame({"caption_id": ["opens", "closes"], "video_id": ["a", "c"]})
     >>> items = pd.DataFrame({"item_id": ["a", "b", "c"], "cluster_id": ["door", "door", "door"]})
     >>> answers = pd.DataFrame({"caption_id": ["opens", "opens", "closes"], "item_id": ["a", "b", "c"]})
-    >>> answers = answers.assign(setting="all", right=1)
+    >>> answers = answers.assign(setting="all", right=1, gallery="all")
     >>> similarity = np.array([[0.9, 0.2, 0.2], [0.1, 0.3, 0.5]])  # the first caption's clip b ties with a wrong one
     >>> values = answer_values(similarity, captions, items, answers, ["text_to_item"])
     >>> values[values["metric"] == "AP"][["query_id", "cluster_id", "value"]].round(1)
@@ -217,7 +217,7 @@ def _query_values(scores: np.ndarray, queries: Sequence[_Query]) -> tuple[np.nda
 def _queries(rows: pd.DataFrame, side: str) -> Iterator[_Query]:
     """The queries of one setting from one side, in the order of the matrix; ``rows``: see :func:`_answer_pairs`."""
     other = "item" if side == "caption" else "caption"
-    closed = bool((rows["right"] == 0).any())
+    closed = bool((rows["gallery"] == JUDGED_ITEMS).any())
     ordered = rows.sort_values(side, kind="stable")
     query, candidate, right = (ordered[name].to_numpy() for name in (side, other, "right"))
     starts = np.flatnonzero(np.diff(query, prepend=-1))
@@ -228,11 +228,11 @@ def _queries(rows: pd.DataFrame, side: str) -> Iterator[_Query]:
 
 
 def _answer_pairs(captions: pd.DataFrame, items: pd.DataFrame, answers: pd.DataFrame, where: str) -> pd.DataFrame:
-    """setting, caption, item, right: the answers with positions in the matrix in the place of ids, all checked."""
+    """The answers with positions in the matrix in the place of ids, ``caption`` and ``item``, all checked."""
     if missing := [name for name in ANSWER_COLUMNS if name not in answers]:
         raise RewindError(f"{where}: the column {missing[0]!r} is missing; needed: {', '.join(ANSWER_COLUMNS)}.")
     answers = answers.reset_index(drop=True)
-    pairs = pd.DataFrame({"setting": answers["setting"], "right": answers["right"]})
+    pairs = answers[["setting", "right", "gallery"]].copy()
     for side, ids in (("caption", captions["caption_id"]), ("item", items["item_id"])):
         pairs[side] = pd.Index(ids).get_indexer(answers[f"{side}_id"])
         if row := _first_row(pairs[side] < 0):
@@ -252,7 +252,6 @@ def _answer_pairs(captions: pd.DataFrame, items: pd.DataFrame, answers: pd.DataF
 
 
 def _check_right_answers(pairs: pd.DataFrame, answers: pd.DataFrame, where: str) -> None:
-    # In an open setting every row is right, so that no caption can be without one.
     most = pairs.groupby(["setting", "caption"])["right"].transform("max")
     if row := _first_row(most == 0):
         setting, caption = (answers[name][row - 2] for name in ANSWER_COLUMNS[:2])

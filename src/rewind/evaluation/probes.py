@@ -23,6 +23,7 @@ import torch
 from rewind.config.evaluation import DIRECTION_FOLDS, HUBNESS_NEIGHBOURS, VALUE_COLUMNS
 from rewind.data.annotations import twin_of, twin_rows
 from rewind.data.captions import SplitTables, load_split
+from rewind.data.questions import JUDGED_ITEMS
 from rewind.data.readers import MISSING_SCORE
 from rewind.data.score_matrix import open_scores
 from rewind.evaluation.answers import answer_values
@@ -191,7 +192,7 @@ def _answers_of_matrix(
     still = asked["caption_id"][asked["right"] == 1]
     # A caption that never had a right answer stays, and is refused.
     asked = asked[asked["caption_id"].isin(still) | ~asked["caption_id"].isin(lost)]
-    if (answers["right"] == 0).any():  # a closed setting, which would be open without its wrong candidates
+    if (answers["gallery"] == JUDGED_ITEMS).any():
         wrong = asked[asked["right"] == 0]
         scored = bool(_has_score(scores, captions, items, wrong["caption_id"], wrong["item_id"]).any())
     else:

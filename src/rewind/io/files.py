@@ -7,6 +7,7 @@ for a broken file into a message with the file's name. Strict readers for users'
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import errno
@@ -42,6 +43,7 @@ _NON_FILE_KINDS = {
 }
 DURABLE_SUFFIXES = frozenset({".safetensors", ".pt", ".bin", ".tar"})
 """Suffixes of files that take hours to make again: models, training states, shards of clips."""
+SAVE_AS_UTF8 = "save it as UTF-8"
 _MAX_REASON_CHARACTERS = 200  # of a library's message
 # Columns of Rewind's own CSVs that are text whatever they look like.
 _TEXT_COLUMNS = frozenset(
@@ -179,8 +181,65 @@ def reading_user_file(path: str | Path, what: str, remedy: str = "write it again
             raise cause from None
         if isinstance(error, RewindError) or _is_about_other_file(error, path):
             raise
+        kind = kind_of_file(path)
+        # What begins as it should is broken; of archives it cannot be told.
+        wanted = ("compressed", "archive", *(["Parquet"] * ("Parquet" in what)), *([".npy"] * ("npy" in what)))
+        if kind and not any(word in kind for word in wanted):
+            raise RewindError(f"{printable_name(path)}: not a {what.partition(',')[0]}: the file {kind}.") from error
         reason = f"not a readable {what} ({_short_reason(error)})"
         raise RewindError(f"{printable_name(path)}: {reason}; {remedy}.") from error
+
+
+_KINDS = {
+    b"\x1f\x8b": "is compressed (gzip); unpack it",
+    b"BZh": "is compressed (bzip2); unpack it",
+    b"\xfd7zXZ": "is compressed (xz); unpack it",
+    b"\x28\xb5\x2f\xfd": "is compressed (Zstandard); unpack it",
+    b"7z\xbc\xaf": "is a 7z archive; unpack it",
+    b"PK\x03\x04": "is a zip archive; unpack it",
+    b"\xd0\xcf\x11\xe0": "is a workbook of an old Excel (.xls); save the sheet as CSV in UTF-8",
+    b"%PDF": "is a PDF",
+    b"PAR1": "is a Parquet file",
+    b"\x93NUMPY": "is a NumPy array (.npy)",
+    b"\x89HDF": "is an HDF5 file",
+    b"SQLite format 3": "is a database of SQLite",
+    b"version https://git-lfs": "is a pointer of Git LFS and not the file itself; fetch it (`git lfs pull`)",
+    b"/annex/objects/": "is a pointer of git-annex and not the file itself; fetch it (`git annex get`)",
+    b"<!doctype html": "is a web page (HTML), as a server sends it in place of a file; download the file itself",
+    b"<html": "is a web page (HTML), as a server sends it in place of a file; download the file itself",
+    b"<?xml": "is XML",
+    codecs.BOM_UTF32_LE: f"is UTF-32 and not UTF-8; {SAVE_AS_UTF8}",  # first: UTF-16's mark begins it
+    codecs.BOM_UTF32_BE: f"is UTF-32 and not UTF-8; {SAVE_AS_UTF8}",
+    codecs.BOM_UTF16_LE: f"is UTF-16 and not UTF-8; {SAVE_AS_UTF8}",
+    codecs.BOM_UTF16_BE: f"is UTF-16 and not UTF-8; {SAVE_AS_UTF8}",
+}
+"""How files of other kinds begin → what they are, and what to do."""
+KIND_BYTES = 2**12  # of a file's beginning, from which its kind is told
+
+
+def file_kind(beginning: bytes) -> str:
+    """What kind a file is that should be another, and what to do, from its first :data:`KIND_BYTES`; empty if unknown.
+
+    >>> file_kind(b"<!DOCTYPE html><html>")
+    'is a web page (HTML), as a server sends it in place of a file; download the file itself'
+    >>> file_kind(b"item_id,caption")
+    ''
+    """
+    if beginning.startswith(b"PK\x03\x04") and (b"[Content_Types].xml" in beginning or b"xl/" in beginning):
+        return "is an Excel workbook (.xlsx); save the sheet as CSV in UTF-8"
+    if beginning.startswith(b"PK\x03\x04") and b".npy" in beginning:
+        return "is an npz archive"
+    start = beginning.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n").lower()
+    return next((kind for mark, kind in _KINDS.items() if beginning.startswith(mark) or start.startswith(mark)), "")
+
+
+def kind_of_file(path: str | Path) -> str:
+    """:func:`file_kind` of a file; empty where it cannot be read."""
+    try:
+        with Path(path).open("rb") as stream:
+            return file_kind(stream.read(KIND_BYTES))
+    except (OSError, ValueError):
+        return ""
 
 
 def _is_about_other_file(error: BaseException, path: str | Path) -> bool:

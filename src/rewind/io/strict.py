@@ -7,7 +7,6 @@ columns or infinite numbers.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import csv
 import difflib
@@ -15,21 +14,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rewind.errors import RewindError, printable_name
-from rewind.io.files import name_file_in_errors, reading_user_file
+from rewind.io.files import KIND_BYTES, SAVE_AS_UTF8, file_kind, name_file_in_errors, reading_user_file
+from rewind.io.schema import RowChecks, Schema
 
-SAVE_AS_UTF8 = "save it as UTF-8"
-# Byte order marks; UTF-32 comes first, because its little-endian mark begins with UTF-16's.
-_OTHER_ENCODINGS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-}
 _LINE_WITH_END = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 # The default of Python's csv module. Its limit is one for the whole process, which may have raised it
@@ -99,9 +90,8 @@ def decode_utf8(raw: bytes, where: str | Path) -> str:
     rewind.errors.RewindError: captions.txt: not UTF-8: row 1, character 4 is the byte 0xE9, as in Latin-1 or \
 Windows-1252, or in a file that is not text; save it as UTF-8.
     """
-    for mark, name in _OTHER_ENCODINGS.items():
-        if raw.startswith(mark):
-            raise RewindError(f"{printable_name(where)}: the file is {name} and not UTF-8; {SAVE_AS_UTF8}.")
+    if kind := file_kind(raw[:KIND_BYTES]):
+        raise RewindError(f"{printable_name(where)}: the file {kind}.")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -154,61 +144,47 @@ class CsvRow(NamedTuple):
     cells: dict[str, str]
 
 
-@dataclass(frozen=True)
-class CsvColumns:
-    """The columns that a CSV must and may have.
-
-    Attributes:
-        needed: names that must be in the header.
-        optional: names that may be.
-        others: whether further columns are allowed; they are not checked.
-        ids: columns of ids, in which white space around a cell is refused: with it the id would be another one.
-
-    >>> CsvColumns(("item_id", "caption"), ("split",), ids=("item_id",)).known
-    ('item_id', 'caption', 'split')
-    """
-
-    needed: tuple[str, ...]
-    optional: tuple[str, ...] = ()
-    others: bool = False
-    ids: tuple[str, ...] = ()
-
-    @property
-    def known(self) -> tuple[str, ...]:
-        return (*self.needed, *self.optional)
-
-
-def read_user_csv(path: str | Path, columns: CsvColumns, missing: str = "") -> Iterator[CsvRow]:
+def read_user_csv(
+    path: str | Path, columns: Schema, missing: str = "", checks: RowChecks | None = None
+) -> Iterator[CsvRow]:
     """The rows of a CSV below its header, without blank ones.
 
     Args:
         path: the file.
-        columns: what its header must and may have.
+        columns: what its header and its cells must be.
         missing: see :func:`read_user_bytes`.
+        checks: of the rows, where they name what other files have; they have the same schema.
 
     Raises:
         RewindError: as :func:`read_user_text`; naming the row, for a column that is missing, unknown or listed twice,
-            too many or too few cells, and quotes that do not end where their cell does.
+            too many or too few cells, quotes that do not end where their cell does, and what :class:`RowChecks` refuse.
 
     >>> import tempfile
+    >>> from rewind.io.schema import ID, TEXT
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "clips.csv"
     ...     _ = path.write_text("item_id,caption\\nv1,a dog runs\\n")
-    ...     list(read_user_csv(path, CsvColumns(("item_id", "caption"))))
+    ...     list(read_user_csv(path, Schema({"item_id": ID, "caption": TEXT})))
     [CsvRow(number=2, cells={'item_id': 'v1', 'caption': 'a dog runs'})]
     """
+    checks = checks or RowChecks(columns)
     rows = csv_records(read_user_text(path, missing), path)
     first, header = next(rows)
     header = [name.strip() for name in header]
+    if "".join(header[:1]).strip('"').lower().startswith("sep="):
+        raise RewindError(f"{path}: row {first}: {','.join(header)!r} is a line for Excel alone; delete it.")
     _check_header(f"{path}: row {first}", header, columns)
     for number, cells in rows:
         if any(cell.strip() for cell in cells):
-            _check_row(f"{path}: row {number}", header, cells, columns)
+            where = f"{path}: row {number}"
+            _check_row(where, header, cells, columns)
             stripped = (cell.strip() for cell in cells)
-            yield CsvRow(number, {name: cell for name, cell in zip(header, stripped, strict=True) if name})
+            row = {name: cell for name, cell in zip(header, stripped, strict=True) if name}
+            if checks.take(where, row):
+                yield CsvRow(number, row)
 
 
-def _check_header(where: str, header: list[str], columns: CsvColumns) -> None:
+def _check_header(where: str, header: list[str], columns: Schema) -> None:
     names = [name for name in header if name]
     unknown = [name for name in names if name not in columns.known]
     separator = next((sign for sign in (";", "\t", "|") if len(header) == 1 and sign in header[0]), "")
@@ -241,14 +217,15 @@ def _closest_name(name: str, names: Sequence[str]) -> str:
     return by_case[near[0]] if near else ""
 
 
-def _check_row(where: str, header: list[str], cells: list[str], columns: CsvColumns) -> None:
+def _check_row(where: str, header: list[str], cells: list[str], columns: Schema) -> None:
     if len(cells) != len(header):
         advice = _TOO_MANY_CELLS if len(cells) > len(header) else _TOO_FEW_CELLS
         raise RewindError(f"{where}: {len(cells)} cells, but the header names {len(header)} columns; {advice}.")
     for number, (name, cell) in enumerate(zip(header, cells, strict=True), start=1):
         if not name and cell.strip():
             raise RewindError(f"{where}: {cell[:60]!r} stands in column {number}, which has no name; name or empty it.")
-        if name in columns.ids and cell != cell.strip():
+        column = columns.columns.get(name)
+        if column and column.is_id and cell != cell.strip():
             raise RewindError(f"{where}: column {name!r}: {cell!r} has white space around it; remove it.")
 
 
@@ -401,16 +378,6 @@ def strict_json_decoder(infinite: bool = False) -> json.JSONDecoder:
     return json.JSONDecoder(
         object_pairs_hook=_unique_keys, parse_constant=constants, parse_float=_parse_finite, parse_int=_parse_integer
     )
-
-
-def json_type_name(value: object) -> str:
-    """The type of a JSON value, in words.
-
-    >>> json_type_name([1, 2]), json_type_name(True)
-    ('a list', 'true or false')
-    """
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
 
 
 class _RejectedValue(ValueError):

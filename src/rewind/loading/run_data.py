@@ -23,7 +23,7 @@ from rewind.config.training import opposites_file
 from rewind.data.annotations import SPLITS, Annotations
 from rewind.data.captions import load_split
 from rewind.data.opposites import read_opposites
-from rewind.data.readers import describe_ids, read_score_file
+from rewind.data.readers import describe_ids, read_score_file, spelling
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json, reading_user_file
 from rewind.loading.frame_source import ClipFrames, FrameSource, NoiseFrames, StoredFrames, cached_frames, cached_text
@@ -536,7 +536,7 @@ def check_precomputed_files(method: Method, folder: Path, dataset: str, expected
     if any(Path(path).parts[0] == RESULTS_FOLDER and not Path(path).is_file() for path in method.precomputed_files()):
         return  # a rule of the workflow makes it, and this run's own job checks it
     if method.model == "scores":
-        retriever: Precomputed = PrecomputedScores(read_score_file(options.file))
+        retriever: Precomputed = PrecomputedScores(read_score_file(options.file, options.higher_is_better))
     else:
         retriever = load_precomputed(options)
     if expected is not None:
@@ -556,8 +556,9 @@ def _check_expected(retriever: Precomputed, expected: ExpectedIds, dataset: str)
     for what, ids, where in _id_lists(retriever) if "only" not in expected.annotations.notes else ():
         if strangers := np.setdiff1d(ids, valid_ids[what].to_numpy(dtype=str)).tolist():
             raise RewindError(
-                f"{where}: unknown {what}s, not in data set {dataset}: {describe_ids(strangers)}; its {what}s are "
-                f"those of {expected.where}, for example {valid_ids[what].iloc[0]!r}."
+                f"{where}: unknown {what}s, not in data set {dataset}: {describe_ids(strangers)}"
+                f"{spelling(strangers, valid_ids[what])}; its {what}s are those of {expected.where}, for example "
+                f"{valid_ids[what].iloc[0]!r}."
             )
     if expected.whole:
         of_test = [table[table["split"] == "test"].reset_index(drop=True) for table in (items, captions)]
@@ -599,8 +600,8 @@ def check_precomputed_ids(retriever: Retriever, folder: Path, dataset: str) -> N
         if strangers := _without_foils(np.setdiff1d(ids, known).tolist(), set(known.tolist())):
             file = folder / "items.csv" if what == "item" else folder / "captions"
             raise RewindError(
-                f"{where}: unknown {what}s, not in data set {dataset}: {describe_ids(strangers)}; the ids are in "
-                f"{file}."
+                f"{where}: unknown {what}s, not in data set {dataset}: {describe_ids(strangers)}"
+                f"{spelling(strangers, known.tolist())}; the ids are in {file}."
             )
     retriever.from_captions(*retriever.covers(items, captions))
 

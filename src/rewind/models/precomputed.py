@@ -418,7 +418,8 @@ def build_scores(
     Raises:
         RewindError: for a file that is missing or broken.
     """
-    return PrecomputedScores(read_score_file(str(method.precomputed_options().file)))
+    options = method.precomputed_options()
+    return PrecomputedScores(read_score_file(str(options.file), options.higher_is_better))
 
 
 # ---- model: vectors – a model by name that scores pairs, before re-ranking says which ------------------------------

@@ -20,10 +20,11 @@ from rewind.config import Dataset, Method, Study
 from rewind.config.methods import MODELS_WITHOUT_BACKBONE, ZERO_SHOT_MODELS
 from rewind.config.study import trial_words
 from rewind.config.training import TOWERS, Training, adapted_towers
+from rewind.data.annotations import reading_sentences
 from rewind.data.captions import SplitTables, load_split
 from rewind.data.formats.published import counts_sentence
 from rewind.data.splits import overlap_sentence
-from rewind.data.tokenizers import count_truncated, make_tokenizer
+from rewind.data.tokenizers import count_truncated, make_tokenizer, same_text_labels
 from rewind.evaluation.ranking import setting_selection
 from rewind.evaluation.twins import count_binary_left_out, recall_ceiling
 from rewind.io.files import read_csv, read_json, write_json, write_text
@@ -444,6 +445,8 @@ def _data_notes(study: Study, dataset: Dataset, folder: Path) -> list[str]:
         *_random_feature_notes(study),
         overlap_sentence(annotation_notes),
         counts_sentence(annotation_notes),
+        *reading_sentences(annotation_notes),
+        _shared_words_note(test.captions),
     ]
     if "item_to_text" in study.evaluation.directions and test.captions["video_id"].duplicated().any():
         subject, noun = ("An image", "image") if dataset.items == "images" else ("A clip", "clip")
@@ -489,6 +492,20 @@ def _ceiling_notes(study: Study, dataset: Dataset, test: SplitTables) -> list[st
                 f"{dataset.items} are the same frame by frame, or captions the same word for word"
             )
     return notes
+
+
+def _shared_words_note(captions: pd.DataFrame) -> str:
+    """That captions of several items are the same text, for which one item alone counts as right."""
+    texts = pd.Series(same_text_labels(captions["caption"].tolist()))
+    owners = pd.DataFrame({"text": texts, "item": captions["video_id"].to_numpy()}).drop_duplicates()
+    shared = owners["text"].value_counts()
+    count = int(texts.isin(shared.index[shared > 1]).sum())
+    if not count:
+        return ""
+    return (
+        f"{count:,} of {len(captions):,} test captions have the words of a caption of another item, which counts as "
+        "wrong for them"
+    )
 
 
 def _cut_note(cut: int, captions: int, max_words: int) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rewind.config.dataset import Dataset, Image, Video
 from rewind.data import splits
-from rewind.data.annotations import TWIN_SUFFIX, dataset_format, read_annotations
+from rewind.data.annotations import TWIN_SUFFIX, dataset_format, read_annotations, reading_sentences
 from rewind.data.captions import (
     SAME_ITEM_COLUMN,
     SAME_TWIN_COLUMN,
@@ -154,6 +154,8 @@ def make_captions(
     content = write_captions(annotations, rows, Path(items).parent, dataset.name, suffix, digest)
     for split, counts in content["splits"].items():
         print(f"{dataset.name} {split}: " + ", ".join(f"{v:,} {k}" for k, v in counts.items() if isinstance(v, int)))
+    for sentence in reading_sentences(annotations.notes):
+        print(f"{dataset.name}: {sentence}")
 
 
 def _content_digest(dataset: Dataset, report: pd.DataFrame, source_folder: Path) -> str | None:

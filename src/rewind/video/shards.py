@@ -30,10 +30,15 @@ import pandas as pd
 from rewind.errors import RewindError
 from rewind.hashing import Sha256, sha256_hex, sha256_of
 from rewind.io.files import atomic_write, require_regular_file, write_csv
+from rewind.io.schema import FILLED, Column, Schema
+from rewind.io.strict import read_user_csv
 
 CLIP_INDEX, SHARD_TABLE = "clips.csv", "shards.csv"
-CLIP_INDEX_COLUMNS = ("name", "shard", "offset", "bytes", "sha256")
-SHARD_COLUMNS = ("shard", "files", "bytes", "sha256")
+_BYTES = Column(kind="whole", least=0)
+INDEX_COLUMNS = Schema(
+    {"name": FILLED, "shard": FILLED, "offset": _BYTES, "bytes": _BYTES, "sha256": FILLED}, unique=(("name",),)
+)
+SHARD_COLUMNS = Schema({"shard": FILLED, "files": _BYTES, "bytes": _BYTES, "sha256": FILLED}, unique=(("shard",),))
 EXTRACTED_FOLDER = "clips"
 """Folder of a data set that holds single clips as files, if they were asked for."""
 TRUST_OPTION = "--trust"
@@ -130,9 +135,9 @@ def write_clip_index(folder: Path, shards: Sequence[tuple[str, PackedShard]]) ->
         shards: file of each shard, relative to ``folder``, and what it holds.
     """
     rows = [(m.name, shard, m.offset, m.bytes, m.sha256) for shard, packed in shards for m in packed.members]
-    write_csv(folder / CLIP_INDEX, pd.DataFrame(rows, columns=list(CLIP_INDEX_COLUMNS)))
+    write_csv(folder / CLIP_INDEX, pd.DataFrame(rows, columns=list(INDEX_COLUMNS.known)))
     totals = [(shard, len(packed.members), packed.bytes, packed.sha256) for shard, packed in shards]
-    write_csv(folder / SHARD_TABLE, pd.DataFrame(totals, columns=list(SHARD_COLUMNS)))
+    write_csv(folder / SHARD_TABLE, pd.DataFrame(totals, columns=list(SHARD_COLUMNS.known)))
 
 
 def write_members(path: Path, packed: PackedShard) -> None:
@@ -179,7 +184,7 @@ def _read_clip_index(index: Path, _time: int, _size: int) -> dict[str, ClipLocat
     """The clips of an index by name; read once as long as the file, by its time and size, is the same."""
     shards: dict[str, Path] = {}
     clips = {}
-    check_csv(index)
+    check_csv(index, INDEX_COLUMNS)
     try:
         with index.open(newline="", encoding="utf-8") as stream:
             for row in _rows(stream):
@@ -291,7 +296,7 @@ def verify_shards(folder: Path) -> tuple[int, list[str]]:
 
 def _read_shard_table(shards: Path) -> dict[Path, tuple[int, str]]:
     """Number of files and SHA-256 of each shard in ``shards.csv``."""
-    check_csv(shards)
+    check_csv(shards, SHARD_COLUMNS)
     totals = {}
     try:
         with shards.open(newline="", encoding="utf-8") as stream:
@@ -417,21 +422,21 @@ def refuse_shard(name: str, index: Path) -> None:
         refuse_outside(name, index.parent, index)
 
 
-def check_csv(table: Path) -> None:
-    """Refuse a table of clips or shards that is not a regular file, or not CSV from its first row to its last.
+def check_csv(table: Path, schema: Schema) -> None:
+    """Refuse a table of clips or shards that is not a regular file, or not as it was written, naming the row.
 
     Raises:
         RewindError: naming the table. A missing one passes: the code that opens it says so.
     """
     require_regular_file(table, missing_ok=True)
-    try:
-        with table.open(newline="", encoding="utf-8") as stream:
-            for _ in csv.DictReader(stream, strict=True):
-                pass
-    except (csv.Error, UnicodeError) as error:  # the latter's repr holds thousands of bytes
-        raise RewindError(f"{table}: not an index of clips ({error}); delete it and run again.") from None
-    except (OSError, ValueError):
+    if not table.exists():
         return  # the code that reads the table says so
+    try:
+        for _ in read_user_csv(table, schema):
+            pass
+    except RewindError as error:
+        reason = str(error).removesuffix(".").removeprefix(f"{table}: ")
+        raise RewindError(f"{table}: not as it was written ({reason}); delete it and run again.") from None
 
 
 def check_clip_location(location: ClipLocation) -> None:

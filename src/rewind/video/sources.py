@@ -23,9 +23,10 @@ from rewind.config.dataset import Dataset, EmbeddingsSource
 from rewind.data.annotations import Annotations, twin_of
 from rewind.data.formats.embeddings import raw_embedding_files
 from rewind.data.formats.photos import IMAGE_SUFFIXES
-from rewind.errors import RewindError, first_lines
+from rewind.errors import MAX_LISTED_LINES, RewindError, first_lines
 from rewind.hashing import sha256_of, stable_hash
 from rewind.io.files import atomic_write, open_member, reading_user_file
+from rewind.io.schema import similar_name
 from rewind.video.shards import write_tar
 
 # ---- File systems that take two names for one ----------------------------------------------------------------------
@@ -122,6 +123,10 @@ class SourceFinder:
             raise RewindError(f"{folder}: several files fit {file_name!r}: {', '.join(sorted(names))}; keep one.")
         return folder / names[0] if names else None
 
+    def near(self, name: str) -> str:
+        """The sentence about a file that is nearly called ``name``, which is not there; empty if there is none."""
+        return similar_name(Path(name).name, self._names((self.root / name).parent))
+
     def _names(self, folder: Path) -> dict[str, list[str]]:
         if folder not in self._listed:
             self._listed[folder] = _list_files(folder, self.suffixes)
@@ -177,8 +182,14 @@ def build_inventory(dataset: Dataset, annotations: Annotations, videos: Path) ->
         shard = zlib.crc32(item_id.encode()) % dataset.media.shards
         rows.append((item_id, split, str(source or ""), str(reversed_source or ""), size, int(twin), shard))
     table = pd.DataFrame(rows, columns=list(INVENTORY_COLUMNS))
-    if len(table) and not table["source"].any():
-        _refuse_missing_sources(dataset, videos, len(table))
+    missing = [name for name, source in zip(originals["source"], table["source"], strict=True) if not source]
+    near = [
+        f"  {name!r} is not there, but {hint}" for name in missing[:MAX_LISTED_LINES] if (hint := sources.near(name))
+    ]
+    if len(table) and len(missing) == len(table):
+        _refuse_missing_sources(dataset, videos, len(table), near)
+    if near:
+        print(f"{videos}: {len(missing):,} files are missing:\n{first_lines(near)}")
     return table
 
 
@@ -211,10 +222,14 @@ def _refuse_twins(dataset: Dataset, annotations: Annotations) -> None:
         )
 
 
-def _refuse_missing_sources(dataset: Dataset, videos: Path, expected: int) -> None:
+def _refuse_missing_sources(dataset: Dataset, videos: Path, expected: int, near: list[str]) -> None:
     state = "holds none of" if videos.is_dir() else "does not exist; expected there:"
     noun, kind = ("images", "image") if dataset.items == "images" else ("clips", "video")
-    advice = dataset.how_to_get or "Put them there, or correct the folder under `source`."
+    advice = (
+        "Names differ:\n" + first_lines(near)
+        if near
+        else dataset.how_to_get or "Put them there, or correct the folder under `source`."
+    )
     raise RewindError(
         f"config/datasets/{dataset.name}.yaml: the folder of source {noun} {videos} {state} the "
         f"{expected} {noun} of the annotations (searched as <source>.<{kind} suffix>). {advice}"

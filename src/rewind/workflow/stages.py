@@ -60,6 +60,11 @@ GUARDS = frozenset(
         "rewind.io.files:reraise_system_error",
         "rewind.training.checkpoint_store:check_training_state",
         "rewind.video.images:refuse_decode_errors",
+        # What is wrong with a cell of a user's table, or with a name in it.
+        "rewind.io.schema:cell_fault",
+        "rewind.io.schema:unknown_name",
+        "rewind.io.files:kind_of_file",
+        "rewind.io.files:file_kind",
         # A table of clips, or a path in it.
         "rewind.video.shards:clip_within",
         "rewind.video.shards:refuse_outside",

@@ -16,8 +16,8 @@ from rewind.data.formats.rtime import read_rtime_files
 from rewind.data.formats.table import TABLE_COLUMNS
 from rewind.errors import RewindError, count_noun, first_lines, printable_name
 from rewind.io.files import check_id
+from rewind.io.schema import Schema, caption_fault, json_type_name, one_of
 from rewind.io.strict import (
-    CsvColumns,
     check_json_escapes,
     parse_json,
     read_user_csv,
@@ -107,6 +107,9 @@ class UserData:
             return False
         group = fields.pop("group", "")
         caption, reverse = (" ".join(text.split()) for text in (caption, fields.pop("reverse", "")))
+        if fault := caption_fault(caption) or caption_fault(reverse):
+            self.faults.append(f"{where}: {fault}.")
+            return False
         item_id = safe_id(name)
         split, cluster = fields.get("split", ""), fields.get("cluster_id", "")
         item = self.items.setdefault(item_id, UserItem(item_id, path, where, split=split, cluster_id=cluster))
@@ -185,7 +188,7 @@ def read_caption_csv(path: Path) -> UserData:
         RewindError: for a file that is not a CSV, or has no captions or no names of clips.
     """
     data = UserData(path)
-    rows = list(read_user_csv(path, CsvColumns((), others=True)))
+    rows = list(read_user_csv(path, Schema({}, others=True)))
     if not rows:
         raise RewindError(f"{path}: no rows below the header; write one row per caption, as in `{EXAMPLE_HEADER}`.")
     columns = match_columns(list(rows[0].cells), str(path), data)
@@ -234,13 +237,16 @@ def read_caption_objects(path: Path, objects: Iterable[tuple[str, object]]) -> U
 
 def _rows_of_object(value: dict[str, object], where: str) -> Iterator[dict[str, str]]:
     """The rows of an object: one for each caption of a list of captions, else one."""
+    words = {name for meaning in ("caption", "reverse_caption") for name in COLUMN_ALIASES[meaning]}
     texts = {str(name): str(cell).strip() for name, cell in value.items() if isinstance(cell, str | int | float)}
     caption_lists = {
         name: cell for name, cell in value.items() if isinstance(cell, list) and name in COLUMN_ALIASES["caption"]
     }
+    for name, cell in value.items():
+        parts = cell if name in caption_lists else [cell] * (name.strip().lower() in words and cell is not None)
+        if odd := [json_type_name(part) for part in parts if not isinstance(part, str)]:
+            raise RewindError(f"{where}: {name!r} must be a text or a list of texts, and has {odd[0]}.")
     for name, cell in caption_lists.items():
-        if not all(isinstance(text, str) for text in cell):
-            raise RewindError(f"{where}: {name!r} must be a caption or a list of captions.")
         for text in cell:
             yield texts | {name: text}
     if not caption_lists:
@@ -309,7 +315,7 @@ def _add_rows(data: UserData, rows: Iterable[tuple[str, Mapping[str, str]]], col
         split_name = cell.get("split", "")
         split = SPLIT_ALIASES.get(split_name.lower(), "") if split_name else ""
         if split_name and not split:
-            data.faults.append(f"{where}: the split {split_name!r} is unknown; use {', '.join(SPLITS)}.")
+            data.faults.append(f"{where}: 'split' is {split_name!r}; use {one_of(SPLITS)}.")
             continue
         is_plain &= split == split_name and bool(split or "split" not in columns)
         fields = {"split": split, "cluster_id": cell.get("cluster_id", ""), "reverse": cell.get("reverse_caption", "")}

@@ -11,7 +11,7 @@ from rewind.cli.init.look import MediaReport
 from rewind.cli.init.read import UserData, UserItem
 from rewind.cli.init.sizes import TOWER_PACKAGES
 from rewind.config.dataset import Video
-from rewind.data.annotations import SPLITS
+from rewind.data.annotations import SPLITS, captions_like_no_value
 from rewind.data.caption_direction import words_alone_accuracy
 from rewind.errors import count_noun, first_lines
 from rewind.evaluation.twins import caption_words
@@ -52,6 +52,9 @@ def describe_data(data: UserData, media: MediaReport | None) -> Iterator[str]:
         )
     yield from data.notes
     yield from _shared_captions(data, twins > 0)
+    if odd := captions_like_no_value(text for item in items for text in (*item.forward, *item.reverse)):
+        listed = ", ".join(f"{text!r} ({count:,})" for text, count in odd.items())
+        yield f"captions that look like a missing value, kept as they are: {listed}"
     if media:
         yield from _file_lines(data, media)
 

@@ -26,16 +26,16 @@ from rewind.data.formats.published import (
     file_of,
     hold_out,
     how_to_get,
-    object_of,
-    texts_of,
     unique_names,
 )
 from rewind.errors import RewindError
 from rewind.io.files import write_json
+from rewind.io.schema import TEXTS, RowChecks, Schema, object_of, texts_of
 from rewind.io.strict import read_user_json
 from rewind.registry import DUMMY_DATA, FORMATS
 
 PREFIX = "v_"
+ENTRY = Schema({"sentences": TEXTS})
 FILES = {"train": ("train.json", "train_ids.json"), "test": ("val_1.json", "val_ids.json")}
 PUBLISHED_CLIPS = {"train": Published(10_009, 10_009), "test": Published(4917, 4917)}
 HELD_OUT_RULE = "held out of training: the first by the SHA-256 of their names"
@@ -64,7 +64,7 @@ def _read_split(dataset: Dataset, split: str) -> tuple[list[ListedClip], dict[st
     path, ids_path = (file_of(dataset.source, name) for name in FILES[split])
     described = object_of(read_user_json(path, how_to_get(dataset)), str(path))
     ids, repeated = unique_names(texts_of(read_user_json(ids_path, how_to_get(dataset)), str(ids_path)))
-    clips, without = [], []
+    clips, without, checks = [], [], RowChecks(ENTRY, noun="entry")
     for name in ids:
         where = f"{path}: {name!r}"
         if not name.startswith(PREFIX):
@@ -72,9 +72,10 @@ def _read_split(dataset: Dataset, split: str) -> tuple[list[ListedClip], dict[st
         if name not in described:
             without.append(name)
             continue
-        sentences = texts_of(object_of(described[name], where).get("sentences"), f"{where}: 'sentences'")
+        entry = object_of(described[name], where)
+        checks.take(where, entry)
         file = name if dataset.source.prefixed_files else name.removeprefix(PREFIX)
-        clips.append(ListedClip(name, file, [" ".join(sentences)], where))
+        clips.append(ListedClip(name, file, [" ".join(entry["sentences"])], where))
     counts = check_counts(dataset, ids_path, clips, PUBLISHED_CLIPS[split], f"ActivityNet's {split} split")
     notes = {
         "file": str(path),

@@ -16,7 +16,7 @@ import csv
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -27,11 +27,13 @@ from rewind.data.dummy import SplitSizes, draw_clip, make_dummy_items
 from rewind.data.formats.photos import item_id_from_file
 from rewind.errors import RewindError
 from rewind.io.files import write_json
-from rewind.io.strict import CsvColumns, json_type_name, read_user_csv, read_user_json
+from rewind.io.schema import FILLED, TEXT, Column, Schema, cell_fault, json_type_name, unknown_name
+from rewind.io.strict import read_user_csv, read_user_json
 from rewind.registry import DUMMY_DATA, FORMATS
 
 # Ids are not checked for white space here: those of other nuances are captions, and some end with a blank.
-CIA_COLUMNS = CsvColumns(("id", "value", "nuance", "source", "modality"), others=True)
+CIA_COLUMNS = Schema(dict.fromkeys(("id", "value", "nuance", "source", "modality"), TEXT), others=True)
+_MODALITY = Column(filled=True, choices=("text", "video"))
 CIA_SETTINGS = ("chiral", "static", "all")
 _TEXT_ID = re.compile(r"(?P<triplet>.+)_(?P<suffix>0\.0|1\.0)")
 
@@ -58,7 +60,8 @@ def read_answers(source: CiaSource, sources: str = "") -> pd.DataFrame:
         sources: not used.
 
     Returns:
-        setting, caption_id, item_id, right (1 or 0), for :func:`rewind.evaluation.answers.answer_values`.
+        setting, caption_id, item_id, right (1 or 0) and gallery (all or judged), for
+        :func:`rewind.evaluation.answers.answer_values`.
 
     Raises:
         RewindError: naming file and row or id, for an empty cell, an unknown modality, an id that two rows use for
@@ -72,14 +75,14 @@ def read_answers(source: CiaSource, sources: str = "") -> pd.DataFrame:
         for text in texts:
             wrong = [clip.item_id for other in _distractors(text, texts, setting) for clip in other.clips]
             if not wrong:
-                continue  # nothing to tell it from; without a wrong candidate the whole setting would be open
-            if setting == "all" and len(dict.fromkeys(text.source for text in texts)) == 1:
-                wrong = []
+                continue  # nothing to tell it from
+            judged = setting != "all" or len({text.source for text in texts}) > 1
+            wrong = wrong if judged else []  # with one source every clip is a candidate
             items = [clip.item_id for clip in text.clips]
             right = [1] * len(items) + [0] * len(wrong)
             rows = {"setting": setting, "caption_id": text.caption_id, "item_id": items + wrong, "right": right}
-            tables.append(pd.DataFrame(rows))
-    columns = ["setting", "caption_id", "item_id", "right"]
+            tables.append(pd.DataFrame(rows).assign(gallery="judged" if judged else "all"))
+    columns = ["setting", "caption_id", "item_id", "right", "gallery"]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
 
 
@@ -212,19 +215,12 @@ def _read_rows(source: CiaSource, how_to_get: str) -> tuple[dict[str, _Row], int
 
 def _row_fault(name: str, row: _Row) -> str:
     """What is wrong with a row; empty where nothing is."""
-    if not name or not row.value:
-        return f"`{'value' if name else 'id'}` is empty; write it or delete the row"
-    if row.modality == "text":
-        return (
-            ""
-            if _TEXT_ID.fullmatch(name)
-            else f"the text's id {name!r} must be <triplet>_0.0 or <triplet>_1.0; correct it"
-        )
-    if row.modality != "video":
-        return f"the modality {row.modality!r} is unknown; use text or video"
-    path = PurePosixPath(row.value)
-    if path.is_absolute() or ".." in path.parts:
-        return f"the path {row.value!r} must name a file inside `source.videos`, relative to it"
+    within = Column(filled=True, within="`source.videos`") if row.modality == "video" else FILLED
+    cells = (("id", name, FILLED), ("modality", row.modality, _MODALITY), ("value", row.value, within))
+    if fault := next(filter(None, (cell_fault(*cell) for cell in cells)), ""):
+        return fault
+    if row.modality == "text" and not _TEXT_ID.fullmatch(name):
+        return f"the text's id {name!r} must be <triplet>_0.0 or <triplet>_1.0; correct it"
     return ""
 
 
@@ -239,7 +235,8 @@ def _match_clips(rows: Mapping[str, _Row], labels: Mapping[str, Any], source: Ci
         for clip in matches[name]:
             where = f"{source.labels}: entry {name!r}"
             if clip not in rows or rows[clip].modality != "video":
-                raise RewindError(f"{where}: {clip!r} is no clip of {source.inputs}; add its row, or delete the id.")
+                clips = [name for name, row in rows.items() if row.modality == "video"]
+                raise RewindError(f"{where}: {unknown_name('the clip', clip, clips, str(source.inputs), 'id')}.")
             if rows[clip].source != rows[name].source:
                 raise RewindError(
                     f"{where}: the clip {clip!r} is of the source {rows[clip].source}, and the text of "

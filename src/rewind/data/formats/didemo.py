@@ -25,16 +25,16 @@ from rewind.data.formats.published import (
     dummy_keys,
     file_of,
     how_to_get,
-    objects_of,
     read_names,
-    text_of,
 )
 from rewind.io.files import write_json, write_text
+from rewind.io.schema import CAPTION, FILLED, Schema, checked_objects
 from rewind.io.strict import read_user_json
 from rewind.registry import DUMMY_DATA, FORMATS
 
 FILE_SPLITS = {"train": "train", "valid": "val", "test": "test"}
 """Our splits → their names in files."""
+ENTRY = Schema({"video": FILLED, "description": CAPTION})
 PUBLISHED_CLIPS = {"train": Published(8392, 8392), "valid": Published(1065, 1065), "test": Published(1004, 1004)}
 
 
@@ -54,9 +54,8 @@ def read(dataset: Dataset, sources: str) -> Annotations:
         path, lines = (file_of(dataset.source, f"{name}_{kind}") for kind in ("data.json", "list.txt"))
         names, repeated = read_names(lines, how_to_get(dataset))
         listed, descriptions, others = set(names), dict[str, list[str]](), set()
-        for number, entry in enumerate(objects_of(read_user_json(path, how_to_get(dataset)), str(path))):
-            where = f"{path}[{number}]"
-            clip, text = text_of(entry, "video", where), text_of(entry, "description", where)
+        for _, entry in checked_objects(read_user_json(path, how_to_get(dataset)), str(path), ENTRY):
+            clip, text = entry["video"], entry["description"]
             if clip in listed:
                 descriptions.setdefault(clip, []).append(text)
             else:

@@ -23,7 +23,8 @@ from rewind.data.readers import NpzArchive, NpzMember
 from rewind.errors import RewindError, first_lines
 from rewind.hashing import Sha256
 from rewind.io.files import atomic_write, read_csv, read_json, write_csv, write_json, write_npz, write_text
-from rewind.io.strict import CsvColumns, CsvRow, explain_csv_error, read_user_csv, read_user_text, split_lines
+from rewind.io.schema import ID, OPTIONAL, Column, RowChecks, Schema, similar_name
+from rewind.io.strict import explain_csv_error, read_user_csv, read_user_text, split_lines
 from rewind.progress import Progress
 from rewind.registry import DUMMY_DATA, FORMATS
 
@@ -145,7 +146,8 @@ def read_caption_lines(path: str | Path, names: ImageNames) -> list[CaptionLine]
         if match is None and number == 1 and "." not in readings[0][0]:
             continue  # a header of another form
         if match is None:
-            faults.append(f"  line {number}: {readings[0][0]!r}")
+            hint = "" if faults else similar_name(readings[0][0], names.names)  # of the first alone: it takes a while
+            faults.append(f"  line {number}: {readings[0][0]!r}{f', but {hint}' if hint else ''}")
         else:
             captions.append(CaptionLine(number, match[0], " ".join(match[1].split())))
     if faults:
@@ -182,7 +184,9 @@ def _split_at_separators(line: str) -> list[tuple[str, str]]:
 
 # ---- Order of rows: which embedding belongs to which caption and image, and which split each is in -----------------
 
-SPLIT_COLUMNS = CsvColumns(("image", "split"), ("path",), ids=("image",))
+SPLIT_COLUMNS = Schema(
+    {"image": ID, "split": Column(filled=True, choices=SPLITS), "path": OPTIONAL}, unique=(("image",),)
+)
 TEXT_MATRIX, IMAGE_MATRIX = "captions/embeddings", "images/embeddings"
 
 
@@ -335,26 +339,14 @@ def _split_table(names: list[str], splits: str | None, keys: EmbeddingsSource, w
 
 def _read_splits(path: str, names: set[str]) -> tuple[dict[str, str], dict[str, str]]:
     """The split and the picture's path of every image, from the CSV ``source.splits``."""
-    rows: dict[str, CsvRow] = {}
-    for row in read_user_csv(path, SPLIT_COLUMNS):
-        image, split = row.cells["image"], row.cells["split"]
-        if split not in SPLITS:
-            raise RewindError(f"{path}: row {row.number}: split {split!r} is not one of {', '.join(SPLITS)}.")
-        if image not in names:
-            raise RewindError(f"{path}: row {row.number}: image {image!r} has no vector.")
-        if first := rows.get(image):
-            where = "there already" if first.cells["split"] == split else f"in {first.cells['split']!r} already"
-            raise RewindError(
-                f"{path}: row {row.number}: image {image!r} (split {split!r}) is {where}, in row {first.number}; one "
-                "row per image is needed."
-            )
-        rows[image] = row
+    checks = RowChecks(SPLIT_COLUMNS, {"image": names}, "the npz of vectors")
+    rows = {cells["image"]: cells for _, cells in read_user_csv(path, SPLIT_COLUMNS, checks=checks)}
     if absent := sorted(names - set(rows)):
         raise RewindError(f"{path}: image {absent[0]!r} has no split; one row per image is needed.")
-    splits = {image: row.cells["split"] for image, row in rows.items()}
+    splits = {image: cells["split"] for image, cells in rows.items()}
     if empty := [split for split in SPLITS if split not in set(splits.values())]:
         raise RewindError(f"{path}: no image is in split {empty[0]!r}.")
-    return splits, {image: row.cells.get("path", "") for image, row in rows.items()}
+    return splits, {image: cells.get("path", "") for image, cells in rows.items()}
 
 
 # ---- The dataset format: checking embeddings and laying them out for memory-mapped reading -------------------------

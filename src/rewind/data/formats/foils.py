@@ -36,9 +36,23 @@ from rewind.config.dataset import Dataset, FoilsSource
 from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder, Annotations
 from rewind.data.dummy import SplitSizes, draw_clip, make_dummy_items
 from rewind.data.formats.photos import item_id_from_file
+from rewind.data.questions import foil_fault
+from rewind.data.tokenizers import plain_text
 from rewind.errors import RewindError
 from rewind.io.files import reading_user_file, write_json
-from rewind.io.strict import CsvColumns, json_type_name, read_user_csv, read_user_json
+from rewind.io.schema import (
+    FILLED,
+    OPTIONAL,
+    TEXT,
+    TEXTS,
+    Column,
+    RowChecks,
+    Schema,
+    checked_objects,
+    json_type_name,
+    object_of,
+)
+from rewind.io.strict import read_user_csv, read_user_json
 from rewind.registry import DUMMY_DATA, FORMATS
 
 MAIN, PROFICIENCY = "main", "proficiency"
@@ -49,11 +63,24 @@ DEFAULT_KIND = "foil"
 """Kind of foils for which a table or Vinoground's file names none."""
 MIN_VOTES = 2
 """Annotators, of three, who must have chosen ViLMA's true caption; entries with fewer are left out, as upstream."""
-NEGBENCH_COLUMNS = CsvColumns(("caption_0", "caption_1", "correct_answer", "correct_answer_template"), others=True)
+NEGBENCH_COLUMNS = Schema(
+    {"caption_0": TEXT, "caption_1": TEXT, "correct_answer": FILLED, "correct_answer_template": TEXT}, others=True
+)
 NEGBENCH_CLIP_COLUMNS = ("image_path", "video_path", "filepath")  # of published files, of its loader, of other files
-VELOCITI_COLUMNS = CsvColumns(("test_name", "video_id", "pos", "neg"), others=True)
-VINOGROUND_COLUMNS = CsvColumns(("pos_cap", "neg_cap"), others=True)
-TABLE_COLUMNS = CsvColumns(("video", "caption", "foil"), ("kind", "cluster_id"), ids=("video", "cluster_id"))
+VELOCITI_COLUMNS = Schema(dict.fromkeys(("test_name", "video_id", "pos", "neg"), FILLED), others=True)
+VINOGROUND_COLUMNS = Schema(
+    {"pos_cap": FILLED, "neg_cap": FILLED, "index": Column(optional=True, filled=True), "major": OPTIONAL}, others=True
+)
+VILMA_QUESTION = Schema({"caption": FILLED, "foils": TEXTS})
+TABLE_COLUMNS = Schema(
+    {
+        "video": Column(is_id=True, filled=True, within="`source.videos`"),
+        "caption": FILLED,
+        "foil": FILLED,
+        "kind": OPTIONAL,
+        "cluster_id": Column(optional=True, is_id=True),
+    }
+)
 _NUMBERED_CAPTION = re.compile(r"caption_\d+")
 _MISSING = "(`source.file`); put it there or correct the key"
 
@@ -155,8 +182,9 @@ def read_proficiency(source: FoilsSource, sources: str = "") -> pd.DataFrame:
 def read(dataset: Dataset, sources: str) -> Annotations:
     """Read ``source.file``: clips and true captions, all of the test split; ``sources`` is not used.
 
-    Notes count what is odd and kept: foils that are equal to their caption (no model can have more than half of such a
-    question), and foils that are a true caption of the same clip in another question.
+    Notes count what is odd and kept in files of others: foils that are equal to their caption (no model can have more
+    than half of such a question) or given twice in one question, which a ``table`` may not have, and foils that are a
+    true caption of the same clip in another question.
 
     Raises:
         RewindError: naming file, row or entry, for another structure than the benchmark's, a caption or foil without
@@ -240,6 +268,7 @@ def _foil_notes(placed: _Placed) -> dict[str, Any]:
         "questions": len(placed.questions),
         "foils": len(foils),
         "foils_equal_to_their_caption": sum(caption == foil for _, caption, foil in foils),
+        "foils_given_twice": sum(len(question.foils) - len(set(question.foils)) for question in placed.questions),
         "foils_true_in_another_question": sum(
             (item, foil) in described for item, caption, foil in foils if caption != foil
         ),
@@ -290,10 +319,6 @@ def _velociti_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Rows of a CSV, a JSON list of objects or a Parquet file, with their places."""
     if path.suffix == ".json":
         records = read_user_json(path, _MISSING)
-        if not isinstance(records, list):
-            raise RewindError(
-                f"{path}: a JSON list of objects is needed, each with {', '.join(VELOCITI_COLUMNS.needed)}."
-            )
     elif path.suffix == ".parquet":
         with reading_user_file(path, "Parquet file", missing=_MISSING):
             records = pd.read_parquet(path).to_dict("records")
@@ -301,20 +326,19 @@ def _velociti_rows(path: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
         for row in read_user_csv(path, VELOCITI_COLUMNS, _MISSING):
             yield f"{path}: row {row.number}", row.cells
         return
-    for number, record in enumerate(records, start=1):
-        where = f"{path}: entry {number}"
-        yield where, {name: _text(record, name, where) for name in VELOCITI_COLUMNS.needed}
+    yield from checked_objects(records, str(path), VELOCITI_COLUMNS)
 
 
 def _read_vinoground(path: Path) -> Iterator[_Question]:
-    seen: dict[str, str] = {}
+    seen: dict[int, tuple[str, str]] = {}
     for number, row in enumerate(read_user_csv(path, VINOGROUND_COLUMNS, _MISSING)):
         where, cells = f"{path}: row {row.number}", row.cells
         pair = cells.get("index", str(number))
         if not (pair.isdecimal() and pair.isascii()):
             raise RewindError(f"{where}: index {pair!r} must be the number in the names of both clips.")
-        if seen.setdefault(pair, where) != where:
-            raise RewindError(f"{where}: index {pair} is also that of {seen[pair]}; keep one.")
+        first, place = seen.setdefault(int(pair), (pair, where))
+        if place != where:
+            raise RewindError(f"{where}: the index {pair!r} is the number {first!r} of {place}; keep one.")
         kind = cells.get("major") or DEFAULT_KIND
         first, second = _plain(cells["pos_cap"]), _plain(cells["neg_cap"])
         yield _Question(where, f"{pair}_pos", pair, kind, first, (second,), pair)
@@ -326,11 +350,10 @@ def _read_vilma(path: Path) -> Iterator[_Question | str]:
     entries = read_user_json(path, _MISSING)
     if not isinstance(entries, dict):
         raise RewindError(f"{path}: a JSON object of entries by id is needed, not {json_type_name(entries)}.")
+    checks = RowChecks(VILMA_QUESTION, noun="entry")
     for name, entry in entries.items():
         where = f"{path}: entry {name!r}"
-        if not isinstance(entry, dict):
-            raise RewindError(f"{where}: an object with `caption` and `foils` is needed, not {json_type_name(entry)}.")
-        if not _is_valid(entry, where):
+        if not _is_valid(object_of(entry, where), where):
             yield name
             continue
         videos = [str(entry[key]) for key in ("youtube_id", "video_file", "dataset_idx") if entry.get(key)]
@@ -338,7 +361,8 @@ def _read_vilma(path: Path) -> Iterator[_Question | str]:
         for kind, question in ((MAIN, entry), (PROFICIENCY, entry.get("proficiency"))):
             if question is not None:
                 place = where if kind == MAIN else f"{where}: {PROFICIENCY}"
-                caption, foils = _text(question, "caption", place), _texts(question, "foils", place)
+                checks.take(place, object_of(question, place))
+                caption, foils = _plain(question["caption"]), tuple(map(_plain, question["foils"]))
                 yield _Question(place, name, cluster, kind, caption, foils, name)
 
 
@@ -365,6 +389,7 @@ def _is_valid(entry: Mapping[str, Any], where: str) -> bool:
 def _read_table(path: Path) -> Iterator[_Question]:
     first: dict[tuple[str, str, str], str] = {}  # question → where it begins
     foils: dict[tuple[str, str, str], list[str]] = {}
+    given: dict[tuple[str, str, str, str], int] = {}  # question and foil → row
     clusters: dict[str, tuple[str, str]] = {}  # clip → cluster, and where it is named first
     for row in read_user_csv(path, TABLE_COLUMNS, _MISSING):
         where, cells = f"{path}: row {row.number}", row.cells
@@ -375,11 +400,13 @@ def _read_table(path: Path) -> Iterator[_Question]:
                 f"{where}: {video!r} has the cluster_id {cluster!r} here but {known!r} in {place}; all rows of a clip "
                 "must agree."
             )
-        if not cells["foil"]:
-            raise RewindError(f"{where}: the foil is empty; write one, or delete the row.")
-        question = video, _plain(cells["caption"]), cells.get("kind") or DEFAULT_KIND
+        caption, foil, kind = _plain(cells["caption"]), _plain(cells["foil"]), cells.get("kind") or DEFAULT_KIND
+        question = video, caption, kind
+        listed = given.setdefault((*question, plain_text(foil)), row.number)
+        if fault := foil_fault(foil, caption, listed if listed != row.number else None):
+            raise RewindError(f"{where}: {fault}.")
         first.setdefault(question, where)
-        foils.setdefault(question, []).append(_plain(cells["foil"]))
+        foils.setdefault(question, []).append(foil)
     for number, ((video, caption, kind), texts) in enumerate(foils.items()):
         where = first[video, caption, kind]
         yield _Question(where, video, clusters[video][0], kind, caption, tuple(texts), str(number))
@@ -392,21 +419,6 @@ _READERS: dict[str, Callable[[Path], Iterator[_Question] | Iterator[_Question | 
     "vilma": _read_vilma,
     "table": _read_table,
 }
-
-
-def _text(record: object, name: str, where: str) -> str:
-    """A text of a JSON object or a row of a Parquet file, with white space as single blanks."""
-    value = record.get(name) if isinstance(record, dict) else None
-    if not isinstance(value, str):
-        raise RewindError(f"{where}: `{name}` is missing or no text.")
-    return _plain(value)
-
-
-def _texts(record: object, name: str, where: str) -> tuple[str, ...]:
-    values = record.get(name) if isinstance(record, dict) else None
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise RewindError(f"{where}: `{name}` must be a list of texts.")
-    return tuple(map(_plain, values))
 
 
 # ---- Dummy data ----------------------------------------------------------------------------------------------------

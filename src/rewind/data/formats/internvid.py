@@ -7,7 +7,6 @@ The split is that of the ViCLIP cosine-gap notebook: scikit-learn's ``train_test
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,13 @@ from rewind.config.dataset import Dataset
 from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder, Annotations
 from rewind.data.dummy import SplitSizes, draw_clip, make_dummy_items
 from rewind.data.formats.photos import item_id_from_file
-from rewind.errors import RewindError, first_lines
-from rewind.io.strict import CsvColumns, read_user_csv
+from rewind.errors import RewindError
+from rewind.io.schema import FILLED, ID, Schema
+from rewind.io.strict import read_user_csv
 from rewind.registry import DUMMY_DATA, FORMATS
 
 # The published lists have further columns (times and scores), which are not read.
-INTERNVID_COLUMNS = CsvColumns(("YoutubeID", "Caption"), others=True, ids=("YoutubeID",))
+INTERNVID_COLUMNS = Schema({"YoutubeID": ID, "Caption": FILLED}, others=True)
 
 
 @FORMATS.register("internvid")
@@ -91,25 +91,15 @@ def _read_rows(path: Path, how_to_get: str) -> list[tuple[int, str, str]]:
     """Row number, YouTube id and caption of every row; white space inside a caption becomes one blank."""
     rows = read_user_csv(path, INTERNVID_COLUMNS, f"(`source.captions`). {how_to_get}")
     lines = [(row.number, row.cells["YoutubeID"], " ".join(row.cells["Caption"].split())) for row in rows]
-    _check_rows(path, lines)
-    return lines
-
-
-def _check_rows(path: Path, lines: Sequence[tuple[int, str, str]]) -> None:
-    faults = [f"  row {number}: {fault}" for number, video, caption in lines if (fault := _row_fault(video, caption))]
-    if faults:
-        raise RewindError(f"{path}: {len(faults)} of {len(lines)} rows cannot be used:\n{first_lines(faults)}")
     if not lines:
         raise RewindError(f"{path}: no rows below the header; write one row per caption.")
-
-
-def _row_fault(video: str, caption: str) -> str:
-    """What is wrong with a row; empty where nothing is."""
-    if not video:
-        return "YoutubeID is empty"
-    if "/" in video or "\\" in video or video.startswith("."):
-        return f"YoutubeID {video!r} is no file name; `<YoutubeID>.mp4` must lie in `source.videos`"
-    return "" if caption else f"the caption of {video!r} is empty"
+    for number, video, _ in lines:
+        if "/" in video or "\\" in video or video.startswith("."):
+            raise RewindError(
+                f"{path}: row {number}: YoutubeID {video!r} is no file name; `<YoutubeID>.mp4` must lie in "
+                "`source.videos`."
+            )
+    return lines
 
 
 @DUMMY_DATA.register("internvid")

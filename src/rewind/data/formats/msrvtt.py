@@ -26,21 +26,23 @@ from rewind.data.formats.published import (
     dummy_keys,
     file_of,
     how_to_get,
-    object_of,
-    objects_of,
-    text_of,
     unique_names,
 )
 from rewind.errors import RewindError
 from rewind.io.files import write_json
-from rewind.io.strict import CsvColumns, read_user_csv, read_user_json
+from rewind.io.schema import CAPTION, FILLED, ID, Column, RowChecks, Schema, checked_objects, object_of, unknown_name
+from rewind.io.strict import read_user_csv, read_user_json
 from rewind.registry import DUMMY_DATA, FORMATS
 
 DATA_FILE, TEST_FILE = "MSRVTT_data.json", "MSRVTT_JSFUSION_test.csv"
-TRAIN_COLUMNS = CsvColumns(("video_id",), others=True, ids=("video_id",))
-TEST_COLUMNS = CsvColumns(("video_id", "sentence"), others=True, ids=("video_id",))
+TRAIN_COLUMNS = Schema({"video_id": ID}, others=True)
+TEST_COLUMNS = Schema({"video_id": ID, "sentence": CAPTION}, others=True, unique=(("video_id", "sentence"),))
 OFFICIAL_SPLITS = {"train": "train", "validate": "valid", "test": "test"}
 """Names of splits in ``MSRVTT_data.json`` → ours."""
+VIDEOS = Schema(
+    {"video_id": FILLED, "split": Column(filled=True, choices=tuple(OFFICIAL_SPLITS))}, unique=(("video_id",),)
+)
+SENTENCES = Schema({"video_id": FILLED, "caption": CAPTION})
 PUBLISHED_TRAIN = {"9k": Published(9000, 180_000), "7k": Published(7010, 140_200), "full": Published(6513, 130_260)}
 PUBLISHED_VALID = Published(497, 9940)
 PUBLISHED_TEST = {"1k-A": Published(1000, 1000), "full": Published(2990, 59_800)}
@@ -64,7 +66,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     if source.test == "full":
         test_path, test = data.path, [clip for clip in data.clips if data.splits[clip.name] == "test"]
     else:
-        test_path, test = file_of(source, TEST_FILE), _read_test_list(dataset)
+        test_path, test = file_of(source, TEST_FILE), _read_test_list(dataset, data)
     held_out = {clip.name for clip in valid}
     training_urls = {data.urls[clip.name] for clip in listed if clip.name not in held_out}
     counts = {
@@ -106,22 +108,15 @@ def _read_data(dataset: Dataset) -> _Data:
     content = object_of(read_user_json(path, how_to_get(dataset)), str(path))
     splits: dict[str, str] = {}
     urls: dict[str, str] = {}
-    for number, video in enumerate(objects_of(content.get("videos"), f"{path}: videos")):
-        where = f"{path}: videos[{number}]"
-        name, split = text_of(video, "video_id", where), text_of(video, "split", where)
-        if split not in OFFICIAL_SPLITS:
-            raise RewindError(f"{where}: the split {split!r} is unknown; {', '.join(OFFICIAL_SPLITS)} are expected.")
-        if name in splits:
-            raise RewindError(f"{where}: {name!r} is listed twice; keep one.")
+    for _, video in checked_objects(content.get("videos"), f"{path}: videos", VIDEOS):
+        name = video["video_id"]
         # Clips are cut from one video by its url; without a url a clip is a video of its own.
-        splits[name], urls[name] = OFFICIAL_SPLITS[split], str(video.get("url") or name)
+        splits[name], urls[name] = OFFICIAL_SPLITS[video["split"]], str(video.get("url") or name)
     captions: dict[str, list[str]] = {}
-    for number, sentence in enumerate(objects_of(content.get("sentences"), f"{path}: sentences")):
-        where = f"{path}: sentences[{number}]"
-        name = text_of(sentence, "video_id", where)
-        if name not in splits:
-            raise RewindError(f"{where}: {name!r} is not in videos; add it there, or delete the sentence.")
-        captions.setdefault(name, []).append(text_of(sentence, "caption", where))
+    for _, sentence in checked_objects(
+        content.get("sentences"), f"{path}: sentences", SENTENCES, {"video_id": splits}, "videos"
+    ):
+        captions.setdefault(sentence["video_id"], []).append(sentence["caption"])
     clips = [ListedClip(name, name, texts, f"{path}: {name!r}") for name, texts in captions.items()]
     return _Data(path, clips, splits, urls)
 
@@ -135,14 +130,16 @@ def _training_list(dataset: Dataset, data: _Data) -> tuple[list[ListedClip], Pat
     names, repeated = unique_names(row.cells["video_id"] for row in read_user_csv(path, TRAIN_COLUMNS))
     described = {clip.name for clip in data.clips}
     if lost := [name for name in names if name not in described]:
-        raise RewindError(f"{path}: row {rows[lost[0]]}: {lost[0]!r} has no sentence in {data.path}.")
+        of = f"the sentences of {data.path}"
+        raise RewindError(f"{path}: row {rows[lost[0]]}: {unknown_name('the video_id', lost[0], described, of)}.")
     return [clip for clip in data.clips if clip.name in rows], path, repeated
 
 
-def _read_test_list(dataset: Dataset) -> list[ListedClip]:
+def _read_test_list(dataset: Dataset, data: _Data) -> list[ListedClip]:
     path = file_of(dataset.source, TEST_FILE)
     clips: dict[str, ListedClip] = {}
-    for number, cells in read_user_csv(path, TEST_COLUMNS, how_to_get(dataset)):
+    checks = RowChecks(TEST_COLUMNS, {"video_id": data.splits}, f"the videos of {data.path}")
+    for number, cells in read_user_csv(path, TEST_COLUMNS, how_to_get(dataset), checks):
         name = cells["video_id"]
         clip = clips.setdefault(name, ListedClip(name, name, [], f"{path}: row {number}"))
         clip.captions.append(cells["sentence"])

@@ -30,6 +30,7 @@ from rewind.data.formats.published import (
 from rewind.data.readers import read_plain_pickle
 from rewind.errors import RewindError
 from rewind.io.files import write_text
+from rewind.io.schema import unknown_name
 from rewind.registry import DUMMY_DATA, FORMATS
 
 CAPTIONS_FILE = "raw-captions.pkl"
@@ -62,7 +63,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
         splits[split] = []
         for clip in names:
             if clip not in captions:
-                raise RewindError(f"{lines}: {clip!r} has no captions in {path}.")
+                raise RewindError(f"{lines}: {unknown_name('the clip', clip, captions, str(path), 'line')}.")
             where = f"{path}: {clip!r}"
             splits[split].append(ListedClip(clip, clip, _join_words(captions[clip], where), where))
         counts = check_counts(dataset, lines, splits[split], PUBLISHED_CLIPS[split], f"MSVD's {split} split")

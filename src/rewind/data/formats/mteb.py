@@ -35,12 +35,16 @@ from rewind.data.formats.photos import IMAGE_SUFFIXES, open_image
 from rewind.data.formats.published import ListedClip, annotate_clips, safe_id
 from rewind.errors import RewindError
 from rewind.io.files import atomic_write, read_json, reraise_system_error, write_json, write_text
+from rewind.io.schema import Column, RowChecks, Schema, cell_fault
 from rewind.progress import track
 from rewind.registry import DUMMY_DATA, FORMATS, import_path
 
 TASK_FILE = "task.json"
 MEDIA = {"videos": "video", "images": "image"}
 """``source.items`` → the column of MTEB that holds them."""
+_QRELS = Schema(
+    {"query-id": Column(kind="id"), "corpus-id": Column(kind="id"), "score": Column(kind="whole")}, others=True
+)
 _SIDES = ("queries", "corpus")
 _SETTING = "all"
 _CACHE = ".cache"  # of the package `datasets`, beside what is made of it; removed when all is made
@@ -82,7 +86,7 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     """
     source: MtebSource = dataset.source
     where = f"config/datasets/{dataset.name}.yaml: source"
-    with _own_cache(source, folder), _undecoded():
+    with _own_cache(source, folder), _undecoded(), _checked(source, where):
         data, facts = _load(source, where)
         visual, text, rights = _sides(data, source, where)
         content = TaskContent(notes=facts)
@@ -132,8 +136,8 @@ def read_answers(source: MtebSource, sources: str = "") -> pd.DataFrame:
         sources: the folder that :func:`make_sources` wrote.
 
     Returns:
-        setting, caption_id, item_id, right (1), for :func:`rewind.evaluation.answers.answer_values`: all other items
-        are wrong.
+        setting, caption_id, item_id, right (1) and gallery (all), for
+        :func:`rewind.evaluation.answers.answer_values`: all other items are wrong.
     """
     content, counts = _read_task(sources), dict[str, int]()
     rows = []
@@ -141,8 +145,8 @@ def read_answers(source: MtebSource, sources: str = "") -> pd.DataFrame:
         owner = safe_id(right[0])
         caption = f"{owner}#{counts.setdefault(owner, 0)}"
         counts[owner] += 1
-        rows += [(_SETTING, caption, safe_id(item), 1) for item in right]
-    return pd.DataFrame(rows, columns=["setting", "caption_id", "item_id", "right"])
+        rows += [(_SETTING, caption, safe_id(item), 1, "all") for item in right]
+    return pd.DataFrame(rows, columns=["setting", "caption_id", "item_id", "right", "gallery"])
 
 
 def _read_task(sources: str) -> TaskContent:
@@ -194,6 +198,49 @@ def _undecoded() -> Iterator[None]:
     finally:
         for kind, decode in zip(kinds, usual, strict=True):
             kind.decode_example = decode
+
+
+@contextlib.contextmanager
+def _checked(source: MtebSource, where: str) -> Iterator[None]:
+    """While MTEB's loader reads: a split that is named must be there, and judgements are read before it merges them.
+
+    The loader takes the only split for one of another name, rounds relevance, and keeps the last of two judgements.
+    """
+    if not optional_packages.is_installed("mteb"):
+        yield
+        return
+    loader = optional_packages.mteb("abstasks.retrieval_dataset_loaders").RetrievalDatasetLoader
+    usual_split, usual_load = loader._get_split, loader._load_dataset_split
+
+    def get_split(self: Any, config: str) -> str:
+        found: str = usual_split(self, config)
+        if source.split not in (None, found):
+            raise RewindError(f"{where}.split: {config} has no {source.split!r}; available: {found}.")
+        return found
+
+    def load(self: Any, config: str, *options: Any) -> Any:
+        rows = usual_load(self, config, *options)
+        if _QRELS.columns.keys() <= set(rows.column_names):
+            _check_judgements(rows, f"{where}.task: {config}")
+        return rows
+
+    loader._get_split, loader._load_dataset_split = get_split, load
+    try:
+        yield
+    finally:
+        loader._get_split, loader._load_dataset_split = usual_split, usual_load
+
+
+def _check_judgements(rows: Any, where: str) -> None:
+    checks, judged = RowChecks(_QRELS), dict[tuple[str, str], tuple[int, Any]]()
+    for number, row in enumerate(rows.select_columns(list(_QRELS.columns)), start=1):
+        checks.take(f"{where}: row {number}", row)
+        first, score = judged.setdefault((str(row["query-id"]), str(row["corpus-id"])), (number, row["score"]))
+        if score != row["score"]:
+            raise RewindError(
+                f"{where}: row {number}: the query-id {row['query-id']!r} with the corpus-id {row['corpus-id']!r} has "
+                f"the score {row['score']} here but {score} in row {first}; keep one."
+            )
 
 
 def _load(source: MtebSource, where: str) -> tuple[Mapping[str, Any], dict[str, Any]]:
@@ -296,21 +343,29 @@ def _sides(
     rights: dict[str, dict[str, int]] = {}
     for query, documents in data["relevant_docs"].items():
         for document, score in documents.items():
+            if fault := cell_fault("score", score, _QRELS.columns["score"]):
+                raise RewindError(f"{where}.task: qrels of {query!r} and {document!r}: {fault}.")
             if score > 0:
                 words, item = (query, document) if text == "queries" else (document, query)
                 rights.setdefault(str(words), {})[str(item)] = int(score)
     ranked = {name: dict(sorted(items.items(), key=lambda entry: -entry[1])) for name, items in rights.items()}
     rows = data[visual].select_columns(["id", column]).cast_column(column, feature)
-    return rows, _texts(data[text], text == "corpus"), ranked
+    return rows, _texts(data[text], text == "corpus", f"{where}.task: {text}"), ranked
 
 
-def _texts(rows: Any, documents: bool) -> dict[str, str]:
-    """Texts by id; a document's title stands before its text, as in MTEB."""
+def _texts(rows: Any, documents: bool, where: str) -> dict[str, str]:
+    """Texts by id; a document's title stands before its text, as in MTEB.
+
+    Raises:
+        RewindError: for an id of two texts.
+    """
     columns = [name for name in ("id", "title", "text") if name in rows.column_names]
     texts = {}
     for row in rows.select_columns(columns):
         title = (row.get("title") or "") if documents else ""
-        texts[str(row["id"])] = " ".join(f"{title} {row['text'] or ''}".split())
+        words = " ".join(f"{title} {row['text'] or ''}".split())
+        if texts.setdefault(name := str(row["id"]), words) != words:
+            raise RewindError(f"{where}: the id {name!r} has two texts, {texts[name]!r} and {words!r}; keep one.")
     return texts
 
 

@@ -21,6 +21,7 @@ from rewind.data.dummy import SplitSizes, draw_picture, make_dummy_images
 from rewind.errors import RewindError, first_lines
 from rewind.hashing import stable_hash
 from rewind.io.files import write_json
+from rewind.io.schema import FILLED, Column, RowChecks, Schema, json_type_name
 from rewind.io.strict import read_user_json
 from rewind.registry import DUMMY_DATA, FORMATS
 
@@ -29,6 +30,7 @@ _IMAGE_EXTENSIONS = "avif bmp gif heic heif jfif jp2 jpe jpeg jpg pgm png ppm tg
 # program (Ghostscript) on the user's file.
 _PILLOW_FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000", "PNG", "PPM", "QOI", "TGA", "TIFF", "WEBP")
 IMAGE_SUFFIXES = frozenset("." + name for name in _IMAGE_EXTENSIONS.split())
+ENTRY = Schema({"file_name": Column(filled=True, within="the folder of images"), "caption": FILLED})
 _MAX_STEM_CHARACTERS = 100  # that an id keeps of a file name
 
 
@@ -156,9 +158,9 @@ def captions_by_file(path: Path, entries: Mapping[str, Any], unusable: str) -> d
         RewindError: naming the entries that cannot be used, with the reason.
     """
     described: dict[str, list[str]] = {}
-    faults = []
+    faults, checks = [], RowChecks(ENTRY, noun="row" if next(iter(entries), "").startswith("row") else "entry")
     for position, entry in entries.items():
-        if fault := _entry_fault(entry):
+        if fault := _entry_fault(entry, checks):
             faults.append(f"  {position}: {fault}")
             continue
         caption = " ".join(unicodedata.normalize("NFC", entry["caption"]).split())
@@ -170,17 +172,14 @@ def captions_by_file(path: Path, entries: Mapping[str, Any], unusable: str) -> d
     return described
 
 
-def _entry_fault(entry: object) -> str:
+def _entry_fault(entry: object, checks: RowChecks) -> str:
     """What is wrong with an entry; empty where nothing is."""
     if not isinstance(entry, dict):
-        return "no object with file_name and caption"
-    for key in ("file_name", "caption"):
-        if not isinstance(entry.get(key), str):
-            return f"{key} is missing or no text"
-    path = PurePosixPath(entry["file_name"])
-    if not path.name or path.is_absolute() or ".." in path.parts or "\\" in entry["file_name"]:
-        return f"file_name {entry['file_name']!r} must name a file inside the folder of images, with / between folders"
-    return "" if entry["caption"].strip() else f"the caption of {entry['file_name']!r} is empty"
+        return f"an object is needed, not {json_type_name(entry)}"
+    if fault := checks.fault(entry):
+        return fault
+    name = entry["file_name"]
+    return f"'file_name' is {name!r}; write / between folders" if "\\" in name else ""
 
 
 def _images_without_caption(folder: Path, described: set[str]) -> list[str]:

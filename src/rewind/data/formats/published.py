@@ -17,7 +17,7 @@ from rewind.data.dummy import DummyItem, SplitSizes, draw_clip, make_dummy_items
 from rewind.data.formats.photos import item_id_from_file
 from rewind.errors import RewindError
 from rewind.hashing import sha256_hex
-from rewind.io.strict import json_type_name, read_user_text, split_lines
+from rewind.io.strict import read_user_text, split_lines
 
 
 class ListedClip(NamedTuple):
@@ -80,6 +80,8 @@ def check_counts(
     Raises:
         RewindError: naming the file with both numbers, unless ``source.counts`` is ``any``.
     """
+    if not clips:
+        raise RewindError(f"{path}: not one of {label} is in it and has a caption; get the complete file.")
     listed = Published(len(clips), sum(len(clip.captions) for clip in clips))
     known = {name: count for name, count in published._asdict().items() if count is not None}
     other = [name for name, count in known.items() if getattr(listed, name) != count]
@@ -223,55 +225,6 @@ def unique_names(names: Iterable[str]) -> tuple[list[str], int]:
     listed = list(names)
     once = list(dict.fromkeys(listed))
     return once, len(listed) - len(once)
-
-
-def text_of(entry: Mapping[str, Any], key: str, where: str) -> str:
-    """A text in an object of a JSON file.
-
-    Raises:
-        RewindError: naming the entry, if it is missing or something else.
-    """
-    value = entry.get(key)
-    if not isinstance(value, str):
-        said = json_type_name(value) if key in entry else "missing"
-        raise RewindError(f"{where}: {key!r} must be a text, and is {said}.")
-    return value
-
-
-def texts_of(value: object, where: str) -> list[str]:
-    """A list of texts in a JSON file.
-
-    Raises:
-        RewindError: naming the place, for anything else.
-    """
-    if not isinstance(value, list):
-        raise RewindError(f"{where}: a list of captions is needed, not {json_type_name(value)}.")
-    for text in value:
-        if not isinstance(text, str):
-            raise RewindError(f"{where}: captions must be texts, and one is {json_type_name(text)}.")
-    return value
-
-
-def object_of(value: object, where: str) -> dict[str, Any]:
-    """An object in a JSON file.
-
-    Raises:
-        RewindError: naming the place, for anything else.
-    """
-    if not isinstance(value, dict):
-        raise RewindError(f"{where}: an object is needed, not {json_type_name(value)}.")
-    return value
-
-
-def objects_of(value: object, where: str) -> list[dict[str, Any]]:
-    """A list of objects in a JSON file.
-
-    Raises:
-        RewindError: naming the place and the entry, which count from 0, for anything else.
-    """
-    if not isinstance(value, list):
-        raise RewindError(f"{where}: a list of objects is needed, not {json_type_name(value)}.")
-    return [object_of(entry, f"{where}[{number}]") for number, entry in enumerate(value)]
 
 
 # ---- Dummy data ------------------------------------------------------------------------------------------------------

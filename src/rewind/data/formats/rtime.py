@@ -27,7 +27,8 @@ from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder
 from rewind.data.dummy import PublishedSizes, SplitSizes, draw_clip, make_dummy_items
 from rewind.errors import RewindError
 from rewind.io.files import write_json
-from rewind.io.strict import check_json_escapes, json_type_name, parse_json, read_user_text, strict_json_decoder
+from rewind.io.schema import json_type_name
+from rewind.io.strict import check_json_escapes, parse_json, read_user_text, strict_json_decoder
 from rewind.registry import DUMMY_DATA, FORMATS
 
 GROUP_KEYS = ("group", "category", "verb")  # the first that is text counts

@@ -17,12 +17,21 @@ from rewind.config.dataset import Dataset
 from rewind.data.annotations import SPLITS, AnnotationBuilder, Annotations
 from rewind.data.dummy import SplitSizes, draw_clip, draw_picture, make_dummy_items
 from rewind.errors import RewindError
-from rewind.io.strict import CsvColumns, CsvRow, csv_header, read_user_csv
+from rewind.io.schema import CAPTION, ID, OPTIONAL, Column, Schema, one_of
+from rewind.io.strict import CsvRow, csv_header, read_user_csv
 from rewind.registry import DUMMY_DATA, FORMATS
 
-REQUIRED_COLUMNS = ("item_id", "caption")
-OPTIONAL_COLUMNS = ("path", "split", "cluster_id", "reverse_caption", "group")
-TABLE_COLUMNS = CsvColumns(REQUIRED_COLUMNS, OPTIONAL_COLUMNS, ids=("item_id", "cluster_id"))
+TABLE_COLUMNS = Schema(
+    {
+        "item_id": ID,
+        "caption": CAPTION,
+        "path": OPTIONAL,
+        "split": Column(optional=True, choices=SPLITS),
+        "cluster_id": Column(optional=True, is_id=True),
+        "reverse_caption": Column(optional=True, prose=True),
+        "group": OPTIONAL,
+    }
+)
 
 
 @dataclass
@@ -91,13 +100,11 @@ def read_table_rows(table: Path, missing: str = "") -> Iterator[CsvRow]:
 
 def _add_row(items: dict[str, _TableItem], row: dict[str, str], where: str, clips: bool) -> None:
     """Check one row and add it to its item."""
-    item_id, caption = (row[name] for name in REQUIRED_COLUMNS)
+    item_id, caption = row["item_id"], row["caption"]
     path, split = row.get("path", item_id if clips else ""), row.get("split", "test")
     split = split or ("" if clips else "test")  # without clips an empty cell is as good as no column
-    if not item_id:
-        raise RewindError(f"{where}: `item_id` is empty; give the clip an id.")
-    if split not in SPLITS:
-        raise RewindError(f"{where}: the split {split!r} is unknown; use {', '.join(SPLITS)}.")
+    if not split:
+        raise RewindError(f"{where}: 'split' is empty; use {one_of(SPLITS)}.")
     if clips and (not path or ".." in PurePosixPath(path).parts or PurePosixPath(path).is_absolute()):
         raise RewindError(f"{where}: the path {path!r} must name a file inside `source.videos`, relative to it.")
     cluster = row.get("cluster_id") or item_id

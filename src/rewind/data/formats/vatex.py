@@ -27,19 +27,18 @@ from rewind.data.formats.published import (
     dummy_keys,
     file_of,
     how_to_get,
-    objects_of,
-    text_of,
-    texts_of,
     unique_names,
 )
 from rewind.data.readers import read_text_array
 from rewind.errors import RewindError
 from rewind.io.files import write_json
+from rewind.io.schema import FILLED, TEXTS, Schema, checked_objects, texts_of, unknown_name
 from rewind.io.strict import read_user_json
 from rewind.registry import DUMMY_DATA, FORMATS
 
 FILE_SPLITS = {"train": "trn", "valid": "val", "test": "tst"}
 """Our splits → their names in files."""
+ENTRY = Schema({"videoID": FILLED, "enCap": TEXTS}, unique=(("videoID",),))
 # Clips alone: VATEX has ten captions for each, but files are passed round from which repeated ones are removed.
 PUBLISHED_CLIPS = {"train": Published(25_991), "valid": Published(1500), "test": Published(1500)}
 
@@ -64,7 +63,8 @@ def read(dataset: Dataset, sources: str) -> Annotations:
         path = file_of(dataset.source, f"{name}_names.npy")
         names, repeated = unique_names(read_text_array(path, how_to_get(dataset)))
         if lost := [clip for clip in names if clip not in captions]:
-            raise RewindError(f"{path}: {lost[0]!r} has no captions in {', '.join(dataset.source.captions)}.")
+            of = ", ".join(dataset.source.captions)
+            raise RewindError(f"{path}: {unknown_name('the clip', lost[0], captions, of, 'name')}.")
         splits[split] = [ListedClip(clip, clip, captions[clip], f"{path}: {clip!r}") for clip in names]
         counts = check_counts(dataset, path, splits[split], PUBLISHED_CLIPS[split], f"VATEX's {split} split by HGR")
         notes[split] = {"file": str(path), "listed_twice": repeated} | counts
@@ -75,13 +75,7 @@ def _read_captions(path: Path, missing: str) -> dict[str, list[str]]:
     content = read_user_json(path, missing)
     if isinstance(content, dict):
         return {name: texts_of(texts, f"{path}: {name!r}") for name, texts in content.items()}
-    captions: dict[str, list[str]] = {}
-    for number, entry in enumerate(objects_of(content, str(path))):
-        name = text_of(entry, "videoID", f"{path}[{number}]")
-        if name in captions:
-            raise RewindError(f"{path}[{number}]: {name!r} is listed twice; keep one.")
-        captions[name] = texts_of(entry.get("enCap"), f"{path}[{number}]: 'enCap'")
-    return captions
+    return {entry["videoID"]: entry["enCap"] for _, entry in checked_objects(content, str(path), ENTRY)}
 
 
 # ---- Dummy data ------------------------------------------------------------------------------------------------------

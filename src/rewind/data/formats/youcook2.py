@@ -28,17 +28,18 @@ from rewind.data.formats.published import (
     file_of,
     hold_out,
     how_to_get,
-    object_of,
-    objects_of,
-    text_of,
 )
 from rewind.errors import RewindError
 from rewind.io.files import write_json
-from rewind.io.strict import CsvColumns, read_user_csv, read_user_json
+from rewind.io.schema import CAPTION, ID, Column, RowChecks, Schema, checked_objects, number_of, object_of
+from rewind.io.strict import read_user_csv, read_user_json
 from rewind.registry import DUMMY_DATA, FORMATS
 
 DATA_FILE, TEST_FILE = "youcookii_annotations_trainval.json", "validation_youcook.csv"
-TEST_COLUMNS = CsvColumns(("video_id", "start", "end", "text"), others=True, ids=("video_id",))
+_SECONDS = Column(kind="number", least=0)
+TEST_COLUMNS = Schema({"video_id": ID, "start": _SECONDS, "end": _SECONDS, "text": CAPTION}, others=True)
+VIDEO = Schema({"subset": Column(filled=True, choices=("training", "validation", "testing"))})
+SEGMENT = Schema({"id": Column(kind="id", filled=True), "sentence": CAPTION}, unique=(("id",),))
 PUBLISHED_TRAIN = Published(10_337, 10_337)
 PUBLISHED_TEST = {"mil-nce": Published(3350, 3350), "all": Published(3492, 3492)}
 HELD_OUT_RULE = "held out of training: whole videos, the first by the SHA-256 of their names"
@@ -90,19 +91,23 @@ class _Segment(NamedTuple):
 
 
 def _segments(database: dict[str, Any], path: str) -> Iterator[_Segment]:
+    checks = RowChecks(VIDEO, noun="entry")
     for video, entry in database.items():
         where = f"{path}: {video!r}"
-        subset = text_of(object_of(entry, where), "subset", where)
-        for number, segment in enumerate(objects_of(entry.get("annotations"), f"{where}: annotations")):
-            place = f"{where}: annotations[{number}]"
-            at, times = segment.get("id"), segment.get("segment")
-            if isinstance(at, bool) or not isinstance(at, int | str):
-                raise RewindError(f"{place}: 'id' must be a number.")
-            if not isinstance(times, list) or len(times) != 2 or not all(isinstance(t, int | float) for t in times):
+        checks.take(where, object_of(entry, where))
+        for place, segment in checked_objects(entry.get("annotations"), f"{where}: annotations", SEGMENT):
+            times, name = segment.get("segment"), f"{video}_{segment['id']}"
+            if not isinstance(times, list) or len(times) != 2:
                 raise RewindError(f"{place}: 'segment' must be two numbers, start and end in seconds.")
-            name, sentence = f"{video}_{at}", text_of(segment, "sentence", place)
-            clip = ListedClip(name, name, [sentence], place, video)
-            yield _Segment(subset, (video, float(times[0]), float(times[1])), clip)
+            clip = ListedClip(name, name, [segment["sentence"]], place, video)
+            yield _Segment(entry["subset"], (video, *_times(*times, f"{place}: 'segment'")), clip)
+
+
+def _times(start: Any, end: Any, where: str) -> tuple[float, float]:
+    first, last = number_of(start), number_of(end)
+    if not 0 <= first < last:
+        raise RewindError(f"{where}: {start!r} to {end!r} are no start and end in seconds; correct them.")
+    return first, last
 
 
 def _read_test_list(dataset: Dataset, path: Path, segments: list[_Segment]) -> tuple[list[ListedClip], list[str]]:
@@ -112,21 +117,25 @@ def _read_test_list(dataset: Dataset, path: Path, segments: list[_Segment]) -> t
         annotated.setdefault(segment.times, []).append(segment.clip)
     clips: list[ListedClip] = []
     unknown = []
+
+    def name_of(cells: dict[str, str]) -> str:
+        return f"{cells['video_id']}_{cells['start']}-{cells['end']}"
+
     for number, cells in read_user_csv(path, TEST_COLUMNS, how_to_get(dataset)):
         where, video, text = f"{path}: row {number}", cells["video_id"], cells["text"]
-        try:
-            start, end = float(cells["start"]), float(cells["end"])
-        except ValueError:
-            raise RewindError(f"{where}: `start` and `end` must be seconds.") from None
-        candidates = annotated.get((video, start, end), [])
+        times = (video, *_times(cells["start"], cells["end"], where))
+        candidates = annotated.get(times, [])
+        if times in annotated and not candidates:
+            raise RewindError(f"{where}: the segment {name_of(cells)} is in an earlier row already; keep one.")
         if candidates:
             # Of two annotations with one time, the one with this sentence; the first, if MIL-NCE reworded it.
             clip = next((clip for clip in candidates if clip.captions == [text]), candidates[0])
             candidates.remove(clip)
             name = clip.name
         else:
-            name = f"{video}_{cells['start']}-{cells['end']}"
+            name = name_of(cells)
             unknown.append(name)
+            annotated[times] = []
         clips.append(ListedClip(name, name, [text], where, video))
     return clips, unknown
 

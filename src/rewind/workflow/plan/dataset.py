@@ -139,7 +139,7 @@ class DatasetPlan:
         return user_files(question_files(self.keys))
 
     def question_keys(self) -> dict[str, Any]:
-        included = {"name", "source", "reverse", "answers", "foils"}
+        included = {"name", "source", "reverse", "answers", "answers_gallery", "foils"}
         return self.keys.fingerprint("scores", include=included | self._clips_key() | self._annotation_keys())
 
     def question_files(self, probes: Iterable[str]) -> Files:

@@ -13,8 +13,10 @@ from typing import Any
 from rewind.config import Dataset, Study
 from rewind.config.dataset import Split
 from rewind.config.evaluation import TWIN_SETTINGS
+from rewind.config.training import opposites_file
 from rewind.data.annotations import SPLITS, Annotations, read_annotations
 from rewind.data.groups import group_file, read_groups
+from rewind.data.opposites import check_opposites
 from rewind.data.questions import QUESTION_TABLES, question_files
 from rewind.data.splits import check_split_overlap, shared_clusters
 from rewind.errors import RewindError
@@ -94,6 +96,25 @@ def question_faults(dataset: Dataset, cache: JsonCache) -> list[str]:
     return faults
 
 
+def opposites_faults(study: Study, dataset: Dataset, cache: JsonCache) -> list[str]:
+    """Ids in files of hard negatives that no caption of the data set has, as lines under the study's file."""
+    keys = {opposites_file(block.training): block.path(study, "hard_negatives") for block in study.training_blocks()}
+    faults = []
+    for path in filter(None, keys):
+        if not Path(path).is_file():
+            continue  # told by the check of files
+        stamps = [file_stamp(name) for name in (*annotation_files(dataset), path)]
+        cache_key = stable_hash(library_hash(), dataset.model_dump(mode="json"), stamps)
+        try:
+            if cache_key not in cache and (annotations := cached_annotations(dataset)):
+                check_opposites(path, set(annotations.captions["caption_id"]))
+                if cache.path:
+                    cache[cache_key] = None
+        except RewindError as error:
+            faults.append(f"{keys[path]}: {str(error).removesuffix('.')}")
+    return faults
+
+
 _LAST_READ: dict[str, Annotations | None] = {}
 
 
@@ -160,11 +181,14 @@ def annotation_faults(
         except RewindError as error:
             of_datasets[name] = [str(error).removeprefix(f"config/datasets/{name}.yaml: ")]
             continue
+        own = [study for study in studies.values() if study.dataset == name]
+        for study in own:
+            if lines := opposites_faults(study, dataset, cache):
+                of_studies[study.name] = lines
         if counts is None:
             continue
         if lines := question_faults(dataset, cache):
             of_datasets[name] = lines
-        for study in studies.values():
-            if study.dataset == name and (lines := list(missing_splits(study, dataset, counts))):
-                of_studies[study.name] = lines
+        for study in own:
+            of_studies.setdefault(study.name, []).extend(missing_splits(study, dataset, counts))
     return of_studies, of_datasets
