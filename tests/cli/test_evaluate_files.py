@@ -165,3 +165,17 @@ def test_npy_has_its_ids_beside_it(snakemake: SimpleNamespace, capsys, listed: s
     Path("items.npy").write_bytes(Path("items.npy").read_bytes()[:300])
     with refusal("items.npy"):
         read_embedding_file("items.npy", "items")
+
+
+def test_a_run_of_distances_is_refused_and_read_with_the_option(snakemake: SimpleNamespace, capsys) -> None:
+    lines = [
+        f"{caption} Q0 {item} {rank} {rank / 10} theirs\n"
+        for caption in caption_ids()
+        for rank, item in enumerate(item_ids(), start=1)
+    ]
+    Path("theirs.run").write_text("".join(lines))
+    command = ["evaluate", "--data", "doors.csv", "--scores", "theirs.run", "-n"]
+    assert main(command) == 1 and not STUDY.exists()
+    expect_error(capsys.readouterr().err, "config/studies/doors.yaml: theirs.run: line 2")
+    assert main([*command, "--option", "higher_is_better=false"]) == 0
+    assert load_study("doors").methods["theirs"].options == {"file": "theirs.run", "higher_is_better": False}

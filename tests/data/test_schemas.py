@@ -16,14 +16,17 @@ import pytest
 from field_files import write_field_files
 from messages import expect_message, refusal
 from rewind.cli.init.read import read_caption_csv, read_caption_json, read_caption_jsonl
-from rewind.config import Dataset
+from rewind.config import Dataset, Study
 from rewind.data.annotations import read_annotations, reading_sentences
+from rewind.data.opposites import read_opposites
 from rewind.data.readers import NpzArchive, open_npz, read_embedding_file, read_score_file
 from rewind.errors import RewindError
+from rewind.io.cache import JsonCache
 from rewind.io.schema import similar_name
 from rewind.io.strict import read_user_json, read_user_text
 from rewind.video.shards import find_clip
 from rewind.video.sources import build_inventory
+from rewind.workflow.preflight.annotations import annotation_faults
 
 # ---- Data sets of the field ------------------------------------------------------------------------------------------
 
@@ -169,6 +172,24 @@ def test_captions_that_are_no_texts_are_refused(tmp_path: Path, value: object) -
         read_caption_jsonl(tmp_path / "clips.jsonl")
     with refusal("clips.json: entry 1"):
         read_caption_json(tmp_path / "clips.json", trained=True)
+
+
+def test_hard_negatives_of_unknown_captions_are_refused_before_the_first_job(tmp_path: Path) -> None:
+    (tmp_path / "clips.csv").write_text("item_id,caption,split\nv1,a dog,train\nv2,a cat,test\n")
+    (tmp_path / "opposites.csv").write_text("caption_id,opposite\nv1#0,no dog\nv2#0,no cat\nV1#0,a cow\n")
+    source = {"format": "table", "table": str(tmp_path / "clips.csv"), "videos": str(tmp_path)}
+    dataset = Dataset(name="mine", source=source, reverse=False)
+    training = {"objective": "negclip", "hard_negatives": str(tmp_path / "opposites.csv")}
+    study = Study(name="s", dataset="mine", methods={"a": {"head": "meanP"}}, training=training)
+    told, _ = annotation_faults({"s": study}, {"mine": dataset}, JsonCache())
+    expect_message("\n".join(told["s"]).replace(f"{tmp_path}/", ""))
+
+
+def test_of_hard_negatives_what_is_not_used_is_counted(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "opposites.csv"
+    path.write_text("caption_id,opposite\nv1#0,no dog\nv2#0,no cat\nv1#0,A  dog\n")
+    assert read_opposites(path, {"v1#0": "a dog"}) == {"v1#0": ["no dog"]}
+    expect_message(capsys.readouterr().err.replace(f"{tmp_path}/", ""))
 
 
 # ---- Files of another kind -------------------------------------------------------------------------------------------
@@ -322,7 +343,6 @@ GOOD = "a.mp4,shards/0-of-1.tar,512,10,ab\n"
         "b.mp4,shards/0-of-1.tar,\x00,10,ab\n",
         "b\x00.mp4,shards/0-of-1.tar,512,10,ab\n",
         "b.mp4,shards/0-of-1.tar,x,10,ab\n",
-        "b.mp4,shards/0-of-1.tar,-1,10,ab\n",
         "b.mp4,shards/0-of-1.tar,1.5,10,ab\n",
         "b.mp4,shards/0-of-1.tar,512\n",
         "b.mp4,,512,10,ab\n",

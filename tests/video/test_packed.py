@@ -193,7 +193,7 @@ def test_damage_is_named_and_the_advice_mends_only_what_is_damaged(tmp_path, pic
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("", "a.png"),
+        ("", "clips.csv"),
         ("name,offset\n", "clips.csv"),
         ("name,shard,offset,bytes,sha256\na.png,s.tar,x,1,0\n", "clips.csv"),
     ],
@@ -279,7 +279,7 @@ SHARDS_HEADER = "shard,files,bytes,sha256\n"
     ("table", "text", "named"),
     [
         ("videos/shards.csv", SHARDS_HEADER, "clips.csv"),
-        ("videos/shards.csv", "", "clips.csv"),
+        ("videos/shards.csv", "", "shards.csv"),
         ("videos/shards.csv", "shard,files\nshards/0-of-1.tar,4\n", "shards.csv"),
         ("videos/shards.csv", SHARDS_HEADER + 'a,"1\n', "shards.csv"),
         ("videos/shards.csv", SHARDS_HEADER + "../../../x.tar,4,1,0\n", "'../../../x.tar'"),

@@ -167,7 +167,8 @@ def _answers_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame
     path, gallery = Path(dataset.answers or ""), dataset.answers_gallery
     known = {"caption_id": _test_ids(annotations.captions, "caption_id")}
     known["item_id"] = _test_ids(annotations.items, "item_id")
-    rows, listed = [], {}
+    rows: list[tuple[str, str, str, int, str]] = []
+    listed: dict[tuple[str, str, str], tuple[str, int]] = {}
     judged: dict[tuple[str, str], dict[str, int]] = {}  # setting and caption → right → its first row
     for row in _rows_of_test_captions(path, _ANSWER_FILE, known, dataset, "answers"):
         caption, item = row.cells["caption_id"], row.cells["item_id"]
@@ -202,7 +203,7 @@ def _foils_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
     captions = annotations.captions[annotations.captions["split"] == "test"]
     text_of = dict(zip(captions["caption_id"], captions["caption"], strict=True))
     rows: list[tuple[str, str, str, str]] = []
-    counts, listed = dict.fromkeys(text_of, 0), {}
+    counts, listed = dict.fromkeys(text_of, 0), dict[tuple[str, str, str], int]()
     for row in _rows_of_test_captions(path, _FOIL_FILE, {"caption_id": text_of}, dataset, "foils"):
         caption_id, foil = row.cells["caption_id"], " ".join(row.cells["foil"].split())
         kind = row.cells.get("kind") or _ALL

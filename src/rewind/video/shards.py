@@ -34,7 +34,7 @@ from rewind.io.schema import FILLED, Column, Schema
 from rewind.io.strict import read_user_csv
 
 CLIP_INDEX, SHARD_TABLE = "clips.csv", "shards.csv"
-_BYTES = Column(kind="whole", least=0)
+_BYTES = Column(kind="whole")  # where a clip cannot be is told with its name: check_clip_location
 INDEX_COLUMNS = Schema(
     {"name": FILLED, "shard": FILLED, "offset": _BYTES, "bytes": _BYTES, "sha256": FILLED}, unique=(("name",),)
 )

@@ -243,7 +243,11 @@ def _rows_of_object(value: dict[str, object], where: str) -> Iterator[dict[str, 
         name: cell for name, cell in value.items() if isinstance(cell, list) and name in COLUMN_ALIASES["caption"]
     }
     for name, cell in value.items():
-        parts = cell if name in caption_lists else [cell] * (name.strip().lower() in words and cell is not None)
+        parts = (
+            caption_lists[name]
+            if name in caption_lists
+            else [cell] * (name.strip().lower() in words and cell is not None)
+        )
         if odd := [json_type_name(part) for part in parts if not isinstance(part, str)]:
             raise RewindError(f"{where}: {name!r} must be a text or a list of texts, and has {odd[0]}.")
     for name, cell in caption_lists.items():

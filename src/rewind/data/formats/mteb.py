@@ -360,7 +360,7 @@ def _texts(rows: Any, documents: bool, where: str) -> dict[str, str]:
         RewindError: for an id of two texts.
     """
     columns = [name for name in ("id", "title", "text") if name in rows.column_names]
-    texts = {}
+    texts: dict[str, str] = {}
     for row in rows.select_columns(columns):
         title = (row.get("title") or "") if documents else ""
         words = " ".join(f"{title} {row['text'] or ''}".split())

@@ -100,7 +100,7 @@ def _segments(database: dict[str, Any], path: str) -> Iterator[_Segment]:
             if not isinstance(times, list) or len(times) != 2:
                 raise RewindError(f"{place}: 'segment' must be two numbers, start and end in seconds.")
             clip = ListedClip(name, name, [segment["sentence"]], place, video)
-            yield _Segment(entry["subset"], (video, *_times(*times, f"{place}: 'segment'")), clip)
+            yield _Segment(entry["subset"], (video, *_times(times[0], times[1], f"{place}: 'segment'")), clip)
 
 
 def _times(start: Any, end: Any, where: str) -> tuple[float, float]:
