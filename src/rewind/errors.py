@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import re
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -115,8 +116,10 @@ def count_noun(count: int, singular: str, plural: str = "") -> str:
 _CONTROL_CHARACTERS = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"
 # Direction marks and line separators make a text read differently from what it is.
 _BIDI_CHARACTERS = r"\u200e\u200f\u2028-\u202e\u2066-\u2069"
+# Characters without width hide in a text: two that look the same differ. Joiners are let through, for emoji's sake.
+_HIDDEN_CHARACTERS = r"\u00ad\u061c\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 # Lone surrogates: bytes of file names that are not UTF-8 (PEP 383), which no stream could encode.
-_UNPRINTABLE = re.compile(rf"[{_CONTROL_CHARACTERS}{_BIDI_CHARACTERS}\ud800-\udfff]")
+_UNPRINTABLE = re.compile(rf"[{_CONTROL_CHARACTERS}{_BIDI_CHARACTERS}{_HIDDEN_CHARACTERS}\ud800-\udfff]")
 
 CONTROL_CHARACTER = re.compile(f"[{_CONTROL_CHARACTERS}]")
 """What a terminal obeys instead of showing it; tabs and ends of lines are none of these."""
@@ -144,7 +147,50 @@ def _escape_match(match: re.Match[str]) -> str:
     code = ord(match[0])
     if 0xDC80 <= code <= 0xDCFF:  # a byte of a name that is not UTF-8, as Python's "surrogateescape" decodes it
         code -= 0xDC00
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+# ---- Labels: names that stand in tables, figures and pages ---------------------------------------------------------
+
+MAX_LABEL_CHARACTERS = 200
+_NOT_IN_LABELS = re.compile(rf"[{_CONTROL_CHARACTERS}\t\n\r\u2028\u2029\ud800-\udfff]")
+_UNSEEN = re.compile(rf"[{_BIDI_CHARACTERS}{_HIDDEN_CHARACTERS}\u200c\u200d]")
+
+
+def label_fault(label: object) -> str:
+    r"""What is wrong with a name for tables, figures and pages, and what to do; empty for one that can stand there.
+
+    >>> label_fault("meanP, 12 frames"), label_fault("=1+1")
+    ('', "it begins with '=', as formulas of spreadsheets do; begin otherwise")
+    >>> print(label_fault("mean\x1b[2J"))
+    it holds the character \x1b; remove it
+    """
+    seen = _UNSEEN.sub("", label) if isinstance(label, str) else ""
+    if not seen.strip() or len(seen) > MAX_LABEL_CHARACTERS:
+        return f"not a text of 1 to {MAX_LABEL_CHARACTERS} characters"
+    if found := _NOT_IN_LABELS.search(str(label)):
+        return f"it holds the character {found[0].encode('unicode_escape').decode()}; remove it"
+    if unicodedata.normalize("NFKC", seen).strip().startswith("="):  # full-width ones too
+        return "it begins with '=', as formulas of spreadsheets do; begin otherwise"
+    return ""
+
+
+def labels_fault(labels: Mapping[Any, object]) -> tuple[str, str] | None:
+    """Key and :func:`label_fault` of the first label that cannot stand in a table, or looks like an earlier one.
+
+    >>> labels_fault({"a": "mean", "b": " mean "})
+    ('b', "the name of 'a' too; tell them apart")
+    """
+    seen: dict[str, Any] = {}
+    for key, label in labels.items():
+        fault = label_fault(label)
+        shown = unicodedata.normalize("NFC", " ".join(_UNSEEN.sub("", str(label)).split()))
+        if not fault and shown in seen:
+            fault = f"the name of {seen[shown]!r} too; tell them apart"
+        if fault:
+            return str(key), fault
+        seen[shown] = key
+    return None
 
 
 class PrintableStream:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import socket
 import stat
 import struct
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from messages import expect_error, expect_message
 from page_reader import Reader
 from rewind.cli.main import main
 from rewind.exports import share
+from rewind.workflow.checksums import write_checksums
 
 Members = dict[str, bytes]
 
@@ -142,6 +145,114 @@ def test_a_file_of_mine_is_not_overwritten(home, capsys, monkeypatch):
         expect_error(capsys.readouterr().err, f"--out: {out}")
 
 
+# ---- What must not be handed on ------------------------------------------------------------------------------------
+
+
+def record(*paths: Path) -> None:
+    """The checksums that the job of these files would have written."""
+    write_checksums(SimpleNamespace(rule="made", wildcards={}, output=[str(path) for path in paths]))
+
+
+@pytest.fixture
+def study(home, monkeypatch):
+    """The folder of the study, with a secret beside it that no file of it may bring along."""
+    monkeypatch.chdir(home.parent / "there")
+    Path("secret.txt").write_text("PRIVATE KEY")
+    return Path("results/one")
+
+
+def linked(study: Path) -> None:
+    (study / "tables/table_B.md").symlink_to(Path("secret.txt").absolute())
+
+
+def linked_in_steps(study: Path) -> None:
+    """A link within the study to one that leads out."""
+    (study / "step").symlink_to(Path("secret.txt").absolute())
+    (study / "tables/table_B.md").symlink_to("../step")
+
+
+def bound_socket(study: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(study / "tables/table_B.md"))
+
+
+def moved_away(study: Path, name: str) -> None:
+    """A part of the study lies elsewhere and is linked."""
+    (study / name).rename("away")
+    (study / name).symlink_to(Path("away").absolute())
+
+
+UNSHARED: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a link": ("tables/table_B.md", linked),
+    "a link to a link": ("tables/table_B.md", linked_in_steps),
+    "a link to nothing": ("tables/table_B.md", lambda study: (study / "tables/table_B.md").symlink_to("/no/file")),
+    "a link to itself": ("tables/table_B.md", lambda study: (study / "tables/table_B.md").symlink_to("table_B.md")),
+    "a link to a device": ("tables/table_B.md", lambda study: (study / "tables/table_B.md").symlink_to("/dev/zero")),
+    "a linked folder": ("tables", lambda study: moved_away(study, "tables")),
+    "a linked run": ("runs/a", lambda study: moved_away(study, "runs/a")),
+    "linked numbers": ("metrics.csv", lambda study: moved_away(study, "metrics.csv")),
+    "a hard link": ("tables/table_B.md", lambda study: os.link("secret.txt", study / "tables/table_B.md")),
+    "a named pipe": ("tables/table_B.md", lambda study: os.mkfifo(study / "tables/table_B.md")),
+    "a socket": ("tables/table_B.md", bound_socket),
+    "a folder": ("tables/table_B.md", lambda study: (study / "tables/table_B.md").mkdir()),
+}
+
+
+@pytest.mark.parametrize("case", UNSHARED)
+def test_nothing_but_files_of_the_study_is_handed_on(study, capsys, case):
+    place, change = UNSHARED[case]
+    change(study)
+    assert main(["share", "one", "--out", "new.zip"]) == 1
+    expect_error(capsys.readouterr().err, f"{study}/{place}")
+    assert not Path("new.zip").exists()
+
+
+def test_a_file_that_no_job_recorded_stays_and_is_named(study, capsys):
+    others = [study / "tables/notes.txt", study / "statistics/mine.csv", study / "runs/a/seed0/model.safetensors"]
+    record(study / "tables", *study.glob("statistics/*.csv"), *study.glob("runs/*/*/run.json"), study / "metrics.csv")
+    os.link("secret.txt", others[0])
+    others[1].write_text("PRIVATE KEY")
+    capsys.readouterr()
+    assert main(["share", "one", "--weights"]) == 0
+    said = capsys.readouterr().out
+    members = members_of(Path("one.rewind.zip"))
+    assert "tables/table_A.md" in members and b"PRIVATE" not in Path("one.rewind.zip").read_bytes()
+    assert all(str(path.relative_to(study)) in said and str(path.relative_to(study)) not in members for path in others)
+    expect_message(said, varying=r"\d+ members, [\d.]+ MB")
+
+
+def test_a_link_within_the_study_to_what_was_recorded_is_a_file_like_others(study):
+    (study / "tables/table_A.md").rename(study / "A.md")
+    (study / "tables/table_A.md").symlink_to("../A.md")
+    record(study / "tables", *study.glob("statistics/*.csv"), study / "metrics.csv")
+    assert main(["share", "one"]) == 0
+    assert members_of(Path("one.rewind.zip"))["tables/table_A.md"] == b"| a |\n"
+
+
+@pytest.mark.parametrize("file", ["tables/table_A.md", "runs/a/seed0/run.json", "runs/a/seed0/model.safetensors"])
+def test_a_file_that_is_not_as_its_job_left_it_is_refused(study, capsys, file):
+    record(study / "tables", *study.glob("statistics/*.csv"), *study.glob("runs/*/*/*"), study / "metrics.csv")
+    (study / file).write_text("PRIVATE KEY")
+    assert main(["share", "one", "--weights", "--out", "new.zip"]) == 1
+    expect_error(capsys.readouterr().err, str(study / file), varying=r"(wrote|since) \w*\s?[\d: -]+")
+    assert not Path("new.zip").exists()
+
+
+def test_a_file_that_changes_while_it_is_packed_is_refused(study, capsys, monkeypatch):
+    described = share._described_file
+
+    def changing(path):
+        found = described(path)
+        if path.name == "table_A.md":
+            path.write_text("PRIVATE KEY")
+        return found
+
+    monkeypatch.setattr(share, "_described_file", changing)
+    assert main(["share", "one", "--out", "new.zip"]) == 1
+    expect_error(capsys.readouterr().err, f"{study}/tables/table_A.md")
+    assert not Path("new.zip").exists()
+
+
 # ---- Files that somebody made to do harm, or that were damaged -----------------------------------------------------
 
 
@@ -225,6 +336,35 @@ class Harm:
         return os.mkdir, ("harmed",)
 
 
+def relabelled(text: str) -> Callable[[Path, Members], None]:
+    return lambda p, m: pack(p, card_with(m, methods={"a": {"label": text, "kind": "trained"}}))
+
+
+ODD_LABELS = ("", "a\x1b[2J", "a\nb", "a\tb", "a\u2028b", "=1+1", "＝1+1", " =1")
+
+
+def lines_of(members: Members, file: str) -> list[str]:
+    return members[file].decode().splitlines()
+
+
+def edited(file: str, change: Callable[[list[str]], list[str]]) -> Callable[[Path, Members], None]:
+    """A table with its lines changed, under a manifest that is true of it."""
+    return lambda p, m: pack(p, m | {file: "".join(f"{line}\n" for line in change(lines_of(m, file))).encode()})
+
+
+def better(lines: list[str]) -> list[str]:
+    """Every interval of a method is as it was, but its estimate is a tenth of a point higher."""
+    cells = lines[1].split(",")
+    at = lines[0].split(",").index("estimate")
+    cells[at] = str(float(cells[at]) + 0.1)
+    return [lines[0], ",".join(cells), *lines[2:]]
+
+
+PAIRS = (
+    "first,second,setting,direction,metric,difference,p_holm\n"
+    "a,b,hard,text_to_item,R@1,50,0.01\nb,a,hard,text_to_item,R@1,-50,0.01\n"
+)
+
 HOSTILE: dict[str, Callable[[Path, Members], None]] = {
     "no archive": lambda path, members: path.write_bytes(b"hello") and None,
     "empty": lambda path, members: path.write_bytes(b"") and None,
@@ -273,6 +413,33 @@ HOSTILE: dict[str, Callable[[Path, Members], None]] = {
     "metric": lambda path, members: pack(path, card_with(members, metrics={"origin": "__class__"})),
     "no methods": lambda path, members: pack(path, card_with(members, methods={})),
     "formula in a number": lambda p, m: pack(p, m | {"metrics.csv": m["metrics.csv"].replace(b",200,", b",=1+1,", 1)}),
+    **{
+        f"label {text!r}": relabelled(text)
+        for text in ("", "a\x1b[2J", "a\nb", "a\tb", "a\u2028b", "=1+1", "＝1+1", " =1")
+    },
+    "labels that look the same": lambda p, m: pack(
+        p, card_with(m, methods={n: {"label": t, "kind": "trained"} for n, t in {"a": "x", "b": "x\u200b"}.items()})
+    ),
+    "title": lambda path, members: pack(path, card_with(members, title="Clips\x1b]0;owned\x07")),
+    "pretraining": lambda path, members: pack(path, card_with(members, pretraining="=cmd()")),
+    "own metrics": lambda path, members: pack(path, card_with(members, own_metrics="R@2")),
+    "no rows": lambda p, m: pack(p, m | {"metrics.csv": lines_of(m, "metrics.csv")[0].encode() + b"\n"}),
+    "no intervals": lambda p, m: pack(
+        p, m | {"statistics/intervals.csv": lines_of(m, "statistics/intervals.csv")[0].encode() + b"\n"}
+    ),
+    "metric of intervals": edited("statistics/intervals.csv", lambda lines: [*lines, lines[1].replace("R@1", "R@2")]),
+    "metric of ranks": edited("statistics/ranks.csv", lambda lines: [*lines, lines[1].replace("R@1", "F1")]),
+    "method of metrics": edited("metrics.csv", lambda lines: [*lines, lines[1].replace("a,", "z,", 1)]),
+    "method of ranks": edited("statistics/ranks.csv", lambda lines: [*lines, lines[1].replace("a,", "z,", 1)]),
+    "a run twice": edited("metrics.csv", lambda lines: [*lines, lines[1]]),
+    "an interval twice": edited("statistics/intervals.csv", lambda lines: [*lines, lines[1]]),
+    "a rank twice": edited("statistics/ranks.csv", lambda lines: [*lines, lines[1]]),
+    "a run less": edited("metrics.csv", lambda lines: [lines[0], *lines[2:]]),
+    "a run more": edited("metrics.csv", lambda lines: [*lines, lines[1].replace(",0,", ",7,", 1)]),
+    "a method less": edited("metrics.csv", lambda lines: [line for line in lines if line[:2] != "b,"]),
+    "an interval less": edited("statistics/intervals.csv", lambda lines: [lines[0], *lines[2:]]),
+    "another estimate": edited("statistics/intervals.csv", better),
+    "a pair twice": lambda p, m: pack(p, m | {"statistics/pairs.csv": PAIRS.encode()}),
     "run that is none": lambda path, members: pack(path, members | {"runs/a/seed0/run.json": b"[]"}),
 }
 
@@ -338,6 +505,19 @@ def test_text_of_others_stays_text(home, capsys, text):
     reader = Reader(page)
     assert len(reader.scripts) == 2 and not [a for a in reader.addresses if not a.startswith(("#", "data:"))]
     assert "<script>alert" not in page and "<img" not in page
+
+
+def test_what_a_shared_file_names_is_never_imported(home):
+    Path("evil.py").write_text("open('imported', 'w').close()\n")
+    members = members_of(home / "one.rewind.zip")
+    for name in [name for name in members if name.endswith("run.json")]:
+        record = json.loads(members[name])
+        record["spec"]["method"] |= {"model": "evil.build", "head": "evil.Head"}
+        record["spec"] |= {"metrics": ["evil.METRIC"], "backbone": {"kind": "evil.Towers"}}
+        members[name] = json.dumps(record).encode()
+    pack(home / "odd.rewind.zip", card_with(members, own_metrics=["evil.METRIC"]))
+    done = run("board", "odd.rewind.zip", folder=home)
+    assert done.returncode == 0 and not (home / "imported").exists(), done.stderr
 
 
 def test_a_device_or_a_folder_is_no_shared_file(home, capsys):

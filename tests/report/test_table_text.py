@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import unicodedata
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 
 from messages import expect_message, refusal
 from rewind.report import latex, tables
+from rewind.report.figures import style
 from rewind.report.footnotes import Footnotes, describe_coverage, finish_sentences, study_sentences
 from rewind.report.notes import setting_sentences, summary_table_key
-from rewind.report.render import escape_markdown, write_table
+from rewind.report.page.document import html_paragraph
+from rewind.report.render import MARKUPS, escape_markdown, render_text, write_table
 from rewind.report.setting_table import compare_in_setting
-from rewind.report.table import format_number, format_p_value
+from rewind.report.table import Cell, Column, RowGroup, Table, format_number, format_p_value
 from rewind.report.tables import TableInputs
 from table_numbers import FACTS, results
 from table_texts import NASTY, compile_latex, markdown_rows, needs_latex
@@ -163,6 +166,16 @@ def test_markdown_text_stays_in_its_cell(text):
     found = escape_markdown(text)
     assert "\n" not in found
     assert not re.search(r"(?<!\\)(?:\\\\)*\|", found)
+
+
+@pytest.mark.parametrize("render", [*MARKUPS.values(), render_text, html_paragraph, style.escape_dollars])
+def test_no_medium_prints_what_a_reader_would_not_see(render):
+    """Direction marks, characters without width, ends of lines: whatever a label holds is written out."""
+    odd = "a\u202eb\u200bc\u2066d\ufeffe\U000e0041f\u00adg\x1b[2Jh"
+    column = Column(odd, number=False, group=odd)
+    table = Table("T", odd, "t", (column,), (RowGroup(odd, ((Cell(odd, marks=odd),),)),), key=odd, notes=(odd,))
+    made = render(odd if render in (html_paragraph, style.escape_dollars) else table)
+    assert not [c for c in made if unicodedata.category(c) in ("Cc", "Cf") and c != "\n"], made
 
 
 @needs_latex

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from rewind.config import load_dataset, load_study
-from rewind.errors import RewindError, count_noun
+from rewind.errors import RewindError, count_noun, first_lines
 from rewind.exports.share import CARD, SUFFIX, opened_share, share_study
 from rewind.io.files import archive_contains, atomic_write, check_output_file, check_output_folder, read_cached_json
 from rewind.report.board.site import Board
@@ -101,12 +101,12 @@ def share(study: str, out: Path | None, weights: bool = False) -> str:
     if out.suffix != ".zip":
         raise RewindError(f"--out: {out}: `rewind board` tells shared studies by their suffix; end the name with .zip.")
     check_output_file(out, "--out", archive_contains(CARD))
-    verify_files_below(found.results, "metrics.csv", "statistics/*.csv", "ranks/*/*", "runs/*/*/run.json")
-    if weights:
-        verify_files_below(found.results, "runs/*/*/model.safetensors")
-    members = share_study(found.results, load_card(found), out, weights)
+    members, left_out = share_study(found.results, load_card(found), out, weights)
     size = out.stat().st_size / 1e6
-    return f"{out}: {count_noun(len(members), 'member')}, {size:,.1f} MB; `rewind board {out}` reads it"
+    lines = [f"{out}: {count_noun(len(members), 'member')}, {size:,.1f} MB; `rewind board {out}` reads it"]
+    if left_out:
+        lines += [f"Left out, since no job of the study recorded them ({len(left_out)}):", first_lines(left_out)]
+    return "\n".join(lines)
 
 
 # ---- Studies that were run here ------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from rewind.errors import RewindError
+from rewind.errors import RewindError, label_fault
 
 ConfigT = TypeVar("ConfigT", bound="ConfigModel")
 
@@ -307,6 +307,17 @@ def read_options(model: type[ConfigT], options: Mapping[str, Any], where: str, o
         raise RewindError(f"{path}: {owner} has no such option; {available}.")
     shown = "" if isinstance(fault.get("input"), dict) else f" (given: {fault.get('input')!r})"
     raise RewindError(f"{path}: {fault_message(fault)}{shown}.")
+
+
+def _require_label(text: str) -> str:
+    text = text.strip()  # a text of several lines in YAML ends with a line feed
+    if text and (fault := label_fault(text)):
+        raise ValueError(fault)
+    return text
+
+
+LabelText = Annotated[str, AfterValidator(_require_label)]
+"""A name for tables, figures and pages, see :func:`rewind.errors.label_fault`; may be empty."""
 
 
 _FAULT_MESSAGES = {

@@ -17,6 +17,7 @@ from rewind.config.base import (
     NOT_GIVEN,
     SEED_BOUNDS,
     ConfigModel,
+    LabelText,
     config_field,
     require_unique,
     required_field,
@@ -721,7 +722,7 @@ class Dataset(ConfigModel, affects="data"):
     """
 
     name: str = required_field("The file's name without `.yaml`; filled in by the reader.", pattern=NAME_PATTERN)
-    title: str = config_field(
+    title: LabelText = config_field(
         "", "Name used in tables, for example `RTime`; the file's name if empty.", affects="report"
     )
     source: Source = required_field("Where the raw files are; the keys depend on the format.")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
-from rewind.config.base import ConfigModel, config_field, read_options, require_valid_seeds, required_field
+from rewind.config.base import ConfigModel, LabelText, config_field, read_options, require_valid_seeds, required_field
 from rewind.config.encoders import Encoding
 from rewind.config.training import Training
 
@@ -362,8 +362,10 @@ class Method(ConfigModel, affects="run"):
         "width, or of fewer blocks than the head, is refused.",
         read_with={"model": ["clip4clip"], "head": DEEP_HEADS},
     )
-    label: str = config_field("", "Name in tables and figures; the method's key if empty.", affects="report")
-    train: str = config_field("", "Text of the table's Train column; the dataset's title if empty.", affects="report")
+    label: LabelText = config_field("", "Name in tables and figures; the method's key if empty.", affects="report")
+    train: LabelText = config_field(
+        "", "Text of the table's Train column; the dataset's title if empty.", affects="report"
+    )
     options: dict[str, Any] = config_field({}, "Options of a head, of a model, or of a model or head of your own.")
     noise: bool = config_field(False, "A control: for this method every clip is replaced by noise (as `frames.noise`).")
     rerank: Rerank | None = config_field(

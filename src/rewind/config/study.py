@@ -21,6 +21,7 @@ from rewind.config.base import (
     SEED_BOUNDS,
     Affects,
     ConfigModel,
+    LabelText,
     config_field,
     fault_message,
     read_options,
@@ -45,7 +46,7 @@ from rewind.config.methods import (
 )
 from rewind.config.report import Figures, Statistics, Tables, load_metrics
 from rewind.config.training import Sanity, Sweep, Training
-from rewind.errors import ConfigErrors, RewindError
+from rewind.errors import ConfigErrors, RewindError, labels_fault
 from rewind.ranking_metrics import ACCURACY_METRIC
 
 RunKey = tuple[str, int]
@@ -212,7 +213,7 @@ class Study(ConfigModel):
     name: str = required_field(
         "The file's name without `.yaml`; filled in by the reader.", pattern=NAME_PATTERN, affects="report"
     )
-    title: str = config_field("", "Title of the report; the file's name if empty.", affects="report")
+    title: LabelText = config_field("", "Title of the report; the file's name if empty.", affects="report")
     dataset: str = required_field("Name of a file in `config/datasets`.", pattern=NAME_PATTERN, affects="data")
     backbone: Backbone = config_field(Backbone(), "The text and visual towers that all heads share.")
     frames: Frames = config_field(Frames(), "Which frames of a clip the model sees.")
@@ -726,6 +727,7 @@ class Study(ConfigModel):
         faults = [
             *unread_keys(self),
             *_unread_faults(self),
+            *_label_faults(self),
             *_named_method_faults(self),
             *_pair_faults(self),
             *_training_faults(self),
@@ -825,6 +827,11 @@ def _unread_faults(study: Study) -> Iterator[str]:
             yield "pretraining: no method here starts from the study's backbone; remove it"
     if study.evaluation.item_to_text != "all_captions" and "item_to_text" not in study.evaluation.directions:
         yield "evaluation.item_to_text: no item searches captions (evaluation.directions); remove the key"
+
+
+def _label_faults(study: Study) -> Iterator[str]:
+    if found := labels_fault({name: method.label or name for name, method in study.methods.items()}):
+        yield f"methods.{found[0]}.label: {found[1]}"
 
 
 def _named_method_faults(study: Study) -> Iterator[str]:

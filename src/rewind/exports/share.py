@@ -15,27 +15,27 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import stat
 import struct
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import pandas as pd
 import yaml
 
-from rewind.errors import RewindError
+from rewind.errors import RewindError, printable_name
 from rewind.exports.mteb import task_name
 from rewind.hashing import Sha256, sha256_hex, sha256_of
-from rewind.io.files import atomic_write, read_csv, read_json, reading_user_file
+from rewind.io.files import atomic_write, non_file_kind, read_csv, read_json, reading_user_file
 from rewind.io.strict import check_json_escapes, decode_utf8, parse_json, strict_json_decoder
 from rewind.packaged import installed_version
 from rewind.report.board.studies import BASELINE, StudyCard
 from rewind.report.setting_table import SETTING_TITLES
+from rewind.workflow.checksums import recorded_files, verify_files_below
 
 SHARED_FORMAT = 1
 """Raised when a reader of an older version could misread a file."""
@@ -56,6 +56,7 @@ BOARD_MEMBERS = (
     rf"{_RUN}/run\.json",
 )
 """Patterns of the members that a board reads."""
+NEEDED_MEMBERS = ("metrics.csv", "statistics/intervals.csv")
 
 PACKED = {
     "metrics.csv": r"metrics\.csv",
@@ -86,8 +87,8 @@ _EARLIEST = (1980, 1, 1, 0, 0, 0)  # the same results give the same bytes
 # ---- Writing -------------------------------------------------------------------------------------------------------
 
 
-def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False) -> list[str]:
-    """Pack a finished study.
+def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False) -> tuple[list[str], list[str]]:
+    """Pack a finished study: what its jobs recorded, and nothing that is there besides.
 
     Args:
         results: folder of its results.
@@ -96,12 +97,14 @@ def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False
         weights: also pack the checkpoints of all runs.
 
     Returns:
-        Names of the members, in order.
+        Names of the members, in order, and of files that no job recorded, which are left out.
 
     Raises:
-        RewindError: if there are no results, or a file has a name that no shared file may hold.
+        RewindError: if there are no results, or a file is a link that leads out of the study, no regular file, or not
+            as its job left it.
     """
-    files = _files_to_pack(results, weights)
+    files, left_out = _files_to_pack(results, weights)
+    recorded = recorded_files(results)
     texts: dict[str, str] = {CARD: _json_text(card.to_json())}
     metrics = read_csv(results / "metrics.csv", ("method", "setting", "direction"))
     digests = _digests(results, card)
@@ -117,7 +120,9 @@ def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False
         if entry.kind != BASELINE and len(rows):
             texts[f"model-index/{method}.yaml"] = model_index(card, method, rows, digests.get(method, ""))
     members = {name: _described(len(text.encode()), sha256_hex(text.encode())) for name, text in texts.items()}
-    members |= {name: _described(path.stat().st_size, sha256_of(path)) for name, path in files.items()}
+    for name, path in files.items():
+        known = recorded.get(path)
+        members[name] = _described(known.bytes, known.sha256) if known else _described_file(path)
     manifest = {
         "kind": KIND,
         "format": SHARED_FORMAT,
@@ -132,27 +137,69 @@ def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False
                 archive.writestr(_member_info(name), text.encode())
             for name, path in files.items():
                 with path.open("rb") as source, archive.open(_member_info(name), "w", force_zip64=True) as target:
-                    shutil.copyfileobj(source, target, 1 << 20)
+                    digest = _copied(source, target)
+                if digest != members[name]["sha256"]:
+                    raise RewindError(f"{path}: it changed while it was packed; share the study again.")
         try:
             with opened_share(temporary):  # what cannot be read again is not handed out
                 pass
         except RewindError as error:
             raise RewindError(str(error).replace(str(temporary), str(out))) from error
-    return [MANIFEST, *members]
+    return [MANIFEST, *members], left_out
 
 
-def _files_to_pack(results: Path, weights: bool) -> dict[str, Path]:
-    """Name of a member → its file; files that are no part of a shared file are left where they are."""
-    files: dict[str, Path] = {}
-    for pattern, names in (PACKED | (WEIGHTS if weights else {})).items():
-        for path in sorted(results.glob(pattern)):
-            name = path.relative_to(results).as_posix()
-            if path.is_file() and re.fullmatch(names, name):
-                files[name] = path
-    for needed in ("metrics.csv", "statistics/intervals.csv"):
+def _copied(source: IO[bytes], target: IO[bytes]) -> str:
+    digest = Sha256()
+    while block := source.read(1 << 20):
+        digest.update(block)
+        target.write(block)
+    return digest.hex()
+
+
+def _files_to_pack(results: Path, weights: bool) -> tuple[dict[str, Path], list[str]]:
+    """Name of a member → its file; and names of those that no job recorded, where the study has checksums.
+
+    Files of other names are no part of a shared file.
+    """
+    patterns = PACKED | (WEIGHTS if weights else {})
+    found = {
+        name: path
+        for pattern, names in patterns.items()
+        for path in sorted(results.glob(pattern))
+        if re.fullmatch(names, name := path.relative_to(results).as_posix())
+    }
+    recorded = recorded_files(results)
+    for path in found.values():
+        if fault := _file_fault(path, results, recorded):
+            raise RewindError(fault)
+    verify_files_below(results, "tables", *patterns)
+    files = {name: path for name, path in found.items() if not recorded or path in recorded}
+    for needed in NEEDED_MEMBERS:
         if needed not in files:
-            raise RewindError(f"{results / needed}: missing; run the study first (`snakemake --cores all`).")
-    return files
+            what = "no job of the study recorded it" if needed in found else "missing"
+            raise RewindError(f"{results / needed}: {what}; run the study first (`snakemake --cores all`).")
+    return files, [name for name in found if name not in files]
+
+
+def _file_fault(path: Path, results: Path, recorded: Collection[Path]) -> str:
+    """What must not be handed on, why, and what to do; empty for a regular file of the study's own."""
+    below = [path, *path.parents]
+    for part in below[: below.index(results)]:
+        if part.is_symlink():
+            try:
+                inside = part.resolve(strict=True).is_relative_to(results.resolve())
+            except (OSError, RuntimeError):  # it leads nowhere, or to itself
+                inside = False
+            if not inside:
+                where = printable_name(part)
+                return (
+                    f"{where}: a link that leads out of the study; put the study's own file in its place, or remove it."
+                )
+    if not path.is_file():
+        return f"{printable_name(path)}: this is {non_file_kind(path) or 'no file'}; remove it."
+    if not recorded and path.stat().st_nlink > 1:
+        return f"{printable_name(path)}: a file with other names (hard links); put a copy in its place, or remove it."
+    return ""
 
 
 def _member_info(name: str) -> zipfile.ZipInfo:
@@ -168,6 +215,10 @@ def _json_text(value: Any) -> str:
 
 def _described(size: int, sha256: str) -> dict[str, Any]:
     return {"bytes": size, "sha256": sha256}
+
+
+def _described_file(path: Path) -> dict[str, Any]:
+    return _described(path.stat().st_size, sha256_of(path))
 
 
 def _digests(results: Path, card: StudyCard) -> dict[str, str]:
@@ -403,7 +454,7 @@ def _read_manifest(path: Path, archive: zipfile.ZipFile, members: Mapping[str, z
     if different:
         what = "is missing" if different[0] in listed else "is not in the manifest"
         raise RewindError(f"{path}: member {different[0]!r:.120} {what}; ask for the file again.")
-    for needed in (CARD, "metrics.csv", "statistics/intervals.csv"):
+    for needed in (CARD, *NEEDED_MEMBERS):
         if needed not in listed:
             raise RewindError(f"{path}: member {needed!r} is missing; ask for the file again.")
     return manifest

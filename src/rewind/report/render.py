@@ -16,6 +16,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from rewind.errors import printable, printable_name
 from rewind.hashing import short_hash
 from rewind.io.files import read_json, write_json, write_spreadsheet, write_text
 from rewind.report.latex import escape_latex, latex_blocks
@@ -36,24 +37,25 @@ _LATEX_SIGNS: dict[str, Any] = {
 ARROW_MEANINGS = {"↑": "higher is better", "↓": "lower is better"}
 
 
-def render_template(name: str, **content: Any) -> str:
-    """A template of ``report/templates`` with its gaps filled; its suffix decides how they are escaped.
+def render_template(name: str, folder: Path = TEMPLATES_FOLDER, **content: Any) -> str:
+    """A template with its gaps filled; its suffix decides how they are escaped.
 
     Args:
         name: of the file.
+        folder: where it is.
         content: what the template asks for; text is escaped, :class:`markupsafe.Markup` is not.
 
     Raises:
         jinja2.UndefinedError: for something that the template asks for and does not get.
     """
-    return _environment(Path(name).suffix).get_template(name).render(content)
+    return _environment(Path(name).suffix, folder).get_template(name).render(content)
 
 
 @functools.cache
-def _environment(suffix: str) -> jinja2.Environment:
+def _environment(suffix: str, folder: Path) -> jinja2.Environment:
     """How templates of a suffix are read."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES_FOLDER),
+        loader=jinja2.FileSystemLoader(folder),
         autoescape=True,  # with the function below, which runs first, in place of Jinja's own, which is for HTML
         finalize=functools.partial(_escaped, _ESCAPES[suffix]),
         undefined=jinja2.StrictUndefined,
@@ -90,12 +92,22 @@ def escape_markdown(text: str) -> str:
         >>> print(escape_markdown("R@1 * [a|b]"))
         R@1 \\* \\[a\\|b\\]
     """
-    line = _SPECIAL_CHARACTERS.sub(r"\\\1", " ".join(text.split()))
+    line = _SPECIAL_CHARACTERS.sub(r"\\\1", printable(" ".join(text.split())))
     # At the beginning of a line these would start a list, a heading or a quotation.
     return re.sub(r"^(\d+)([.)])(?=\s|$)|^([-+=#>])", lambda m: f"{m[1]}\\{m[2]}" if m[1] else f"\\{m[3]}", line)
 
 
-_ESCAPES: Mapping[str, Callable[[str], str]] = {".md": escape_markdown, ".tex": escape_latex, ".html": html.escape}
+def escape_html(text: str) -> str:
+    r"""``text`` so that HTML shows it as itself, and what cannot be shown as :func:`rewind.errors.printable` writes it.
+
+    Example:
+        >>> print(escape_html('<b title="\u202e">'))
+        &lt;b title=&quot;\u202e&quot;&gt;
+    """
+    return html.escape(printable(text))
+
+
+_ESCAPES: Mapping[str, Callable[[str], str]] = {".md": escape_markdown, ".tex": escape_latex, ".html": escape_html}
 
 
 def render_markdown(table: Table) -> str:
@@ -200,12 +212,13 @@ def render_text(table: Table) -> str:
         lines += [rule, group.title] if group.title else [rule]
         lines += rows[first_row : first_row + len(group.rows)]
         first_row += len(group.rows)
-    return "\n".join([*lines, *([table.key] if table.key else [])]) + "\n"
+    return "\n".join(map(printable_name, [*lines, *([table.key] if table.key else [])])) + "\n"
 
 
 def _text_labels(cells: list[Cell]) -> list[str]:
     width = max(len(cell.marks) for cell in cells)
-    return [f"{cell.marks.ljust(width)}  {cell.text}" if width else cell.text for cell in cells]
+    texts = [printable_name(cell.text) for cell in cells]
+    return [f"{cell.marks.ljust(width)}  {text}" if width else text for cell, text in zip(cells, texts, strict=True)]
 
 
 def _text_numbers(table: Table, position: int) -> list[str]:

@@ -389,6 +389,15 @@ def _sealed(path: str | Path) -> dict[str, Any] | None:
     return _read_checksums(file) if file else None
 
 
+def recorded_files(folder: str | Path) -> dict[Path, FileChecksum]:
+    """Files of a study as their jobs left them; none of a study that was made without checksums."""
+    return {
+        _member_path(output, name): FileChecksum(*checksum)
+        for output, content in sealed_outputs(Path(folder))
+        for name, checksum in content["files"].items()
+    }
+
+
 def explain_failure(job: Job, error: Exception) -> RewindError | None:
     """The error to raise where a job failed with an unexpected exception because an input cannot be read.
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
 import pandas as pd
 from markupsafe import Markup
 
@@ -21,7 +20,7 @@ from rewind.ranking_metrics import METRICS
 from rewind.report.board.ranking import COLUMN_KEY, OWN, Group, rank_cells
 from rewind.report.board.studies import BASELINE, KINDS, BoardStudy, accuracy_name
 from rewind.report.page.document import json_script, read_asset
-from rewind.report.render import ARROW_MEANINGS, render_latex
+from rewind.report.render import ARROW_MEANINGS, render_latex, render_template
 from rewind.report.results import short_direction
 from rewind.report.setting_table import SETTING_TITLES
 from rewind.report.table import MISSING, Cell, Column, RowGroup, Table, number_cell
@@ -209,16 +208,11 @@ def render_board(board: Board, copies: dict[str, str]) -> str:
         board: its contents.
         copies: name of a markup → the whole table in it.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ASSETS_FOLDER),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     style = "\n".join((read_asset("page.css"), _asset("board.css")))
     script = "\n".join((_asset("helpers.js"), read_asset("tables.js"), _asset("filters.js")))
-    return environment.get_template("board.html").render(
+    return render_template(
+        "board.html",
+        ASSETS_FOLDER,
         title="Board",
         subtitle=board.summary,
         caption=_caption(board),

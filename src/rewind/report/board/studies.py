@@ -21,10 +21,12 @@ from rewind.config import Dataset, Study
 from rewind.config.base import NAME_PATTERN
 from rewind.config.methods import ZERO_SHOT_MODELS
 from rewind.config.report import SEARCH_DIRECTIONS
-from rewind.errors import RewindError
+from rewind.errors import RewindError, label_fault, labels_fault
 from rewind.io.files import read_csv
-from rewind.io.strict import read_user_json
+from rewind.io.strict import csv_header, read_user_json
 from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
+from rewind.registry import import_path
+from rewind.report.results import Results, metric_interval
 from rewind.report.setting_table import SETTING_TITLES
 from rewind.report.study import method_labels
 
@@ -33,7 +35,6 @@ KINDS = (TRAINED, ZERO_SHOT, COMPARED, BASELINE)
 """Kinds of methods: trained by gradient descent; scored as they are; neither, but compared by its study all the same;
 and what others are measured against, which has no rank."""
 
-MAX_LABEL_CHARACTERS = 200
 MAX_METHODS = 1000
 
 # ---- The card of a study -------------------------------------------------------------------------------------------
@@ -65,6 +66,7 @@ class StudyCard:
         pretraining: how its backbone was trained before the methods were; empty if it was not.
         metrics: setting → its deciding metric.
         methods: in order.
+        own_metrics: names of metrics that are the study's own.
 
     >>> StudyCard("demo", "shapes", "Shapes", "videos", 0.95, "all_captions", "", {"origin": "R@1"}, {}).dataset
     'shapes'
@@ -79,10 +81,11 @@ class StudyCard:
     pretraining: str
     metrics: Mapping[str, str]
     methods: Mapping[str, MethodCard]
+    own_metrics: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The card as plain values."""
-        return asdict(self)
+        """The card as plain values, ``own_metrics`` where there are some: earlier versions do not know the key."""
+        return {key: value for key, value in asdict(self).items() if value or key != "own_metrics"}
 
     @classmethod
     def from_json(cls, content: Any, where: str) -> StudyCard:
@@ -112,6 +115,7 @@ def study_card(study: Study, dataset: Dataset) -> StudyCard:
         pretraining=f"{keys.training.epochs} epochs of pre-training" if keys else "",
         metrics=study.primary_metric_by_setting(),
         methods={name: MethodCard(labels[name], kinds[name]) for name in study.methods},
+        own_metrics=tuple(import_path(path, "metrics").name for path in study.metrics),
     )
 
 
@@ -122,7 +126,7 @@ class _CardReader:
         self.where = where
 
     def read(self, content: Any) -> StudyCard:
-        keys = self.mapping(content, "the card")
+        keys = {"own_metrics": []} | self.mapping(content, "the card")
         unknown = sorted(set(keys) ^ set(StudyCard.__dataclass_fields__))
         if unknown:
             raise self.fault(unknown[0], "this key is missing or unknown")
@@ -143,6 +147,7 @@ class _CardReader:
             pretraining=self.text(keys["pretraining"], "pretraining", empty=True),
             metrics=metrics,
             methods=self.methods(keys["methods"]),
+            own_metrics=self.own_metrics(keys["own_metrics"]),
         )
 
     def methods(self, content: Any) -> dict[str, MethodCard]:
@@ -155,10 +160,16 @@ class _CardReader:
             values = self.mapping(card, key)
             if set(values) != {"label", "kind"}:
                 raise self.fault(key, "it needs label and kind, and nothing else")
-            cards[name] = MethodCard(
-                self.text(values["label"], f"{key}.label"), self.choice(values["kind"], f"{key}.kind", KINDS)
-            )
+            label, kind = values["label"], self.choice(values["kind"], f"{key}.kind", KINDS)
+            cards[name] = MethodCard(self.text(label, f"{key}.label"), kind)
+        if found := labels_fault({name: card.label for name, card in cards.items()}):
+            raise self.fault(f"methods.{found[0]}.label", found[1].partition(";")[0])
         return cards
+
+    def own_metrics(self, content: Any) -> tuple[str, ...]:
+        if not isinstance(content, list) or len(content) > MAX_METHODS:
+            raise self.fault("own_metrics", f"not a list of at most {MAX_METHODS} names")
+        return tuple(self.text(name, "own_metrics") for name in content)
 
     def mapping(self, value: Any, key: str) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -171,8 +182,8 @@ class _CardReader:
         return value
 
     def text(self, value: Any, key: str, empty: bool = False) -> str:
-        if not isinstance(value, str) or len(value) > MAX_LABEL_CHARACTERS or not (value.strip() or empty):
-            raise self.fault(key, f"not a text of 1 to {MAX_LABEL_CHARACTERS} characters")
+        if (fault := label_fault(value)) and not (empty and value == ""):
+            raise self.fault(key, fault.partition(";")[0])
         return value
 
     def choice(self, value: Any, key: str, known: Any) -> str:
@@ -220,7 +231,7 @@ class BoardStudy:
 
 
 _KEY = ["method", "setting", "direction"]
-_COUNTS = ("seeds", "queries", "gallery", "clusters", "rank", "compared")
+_COUNTS = ("seed", "seeds", "queries", "gallery", "clusters", "rank", "compared")
 _MAX_COUNT = 10**9
 
 
@@ -238,13 +249,17 @@ def read_board_study(
     Raises:
         RewindError: naming the file, for one that is missing, lacks columns or holds what is not a number.
     """
-    metrics = _read_numbers(folder / "metrics.csv", tuple(_KEY), ("queries", "gallery"))
     intervals = _read_numbers(
         folder / "statistics/intervals.csv",
         (*_KEY, "metric"),
         ("seeds", "queries", "clusters", "estimate", "low", "high", "df"),
         may_lack=("low", "high", "df"),
     )
+    _check_rows(folder / "statistics/intervals.csv", intervals, card, [*_KEY, "metric"])
+    header = csv_header(folder / "metrics.csv") if (folder / "metrics.csv").is_file() else []
+    measured = tuple(metric for metric in dict.fromkeys(intervals["metric"]) if metric in header)
+    metrics = _read_numbers(folder / "metrics.csv", tuple(_KEY), ("seed", "queries", "gallery", *measured))
+    _refuse_other_runs(folder, metrics, intervals, card)
     ranks = _read_optional(folder / "statistics/ranks.csv", (*_KEY, "metric"), ("rank", "low", "high", "compared"))
     pairs = _read_optional(
         folder / "statistics/pairs.csv",
@@ -252,6 +267,9 @@ def read_board_study(
         ("difference", "p_holm"),
         ("difference", "p_holm"),
     )
+    _check_rows(folder / "statistics/ranks.csv", ranks, card, [*_KEY, "metric"])
+    ordered = pairs.assign(pair=[" and ".join(sorted(pair)) for pair in pairs[["first", "second"]].to_numpy()])
+    _check_rows(folder / "statistics/pairs.csv", ordered, card, ["pair", "setting", "direction", "metric"])
     cells = _study_cells(folder, card, number, metrics, intervals)
     return BoardStudy(card, source or str(folder), cells, ranks, pairs, intervals, page, shared)
 
@@ -259,12 +277,6 @@ def read_board_study(
 def _study_cells(
     folder: Path, card: StudyCard, number: int, metrics: pd.DataFrame, intervals: pd.DataFrame
 ) -> pd.DataFrame:
-    unknown = sorted(set(intervals["method"]) - set(card.methods))
-    if unknown:
-        raise RewindError(
-            f"{folder / 'statistics/intervals.csv'}: method {unknown[0]!r:.60} is not in the study's configuration; "
-            "run the study again, or take the configuration that it was run with."
-        )
     galleries = metrics.groupby(_KEY)["gallery"].max().to_dict()
     facts = {name: _run_facts(folder / "runs" / name, card, number, name) for name in card.methods}
     rows = []
@@ -289,26 +301,62 @@ def _study_cells(
             f"{folder / 'statistics/intervals.csv'}: no interval of a deciding metric "
             f"({', '.join(sorted(set(card.metrics.values())))}); run the study again."
         )
-    table = pd.DataFrame(rows, columns=list(CELL_COLUMNS))
-    if table.duplicated(_KEY).any():
-        row = table[table.duplicated(_KEY)].iloc[0]
-        raise RewindError(
-            f"{folder / 'statistics/intervals.csv'}: {row['method']}, {row['setting']}, {row['direction']} is there "
-            "twice; compute the statistics again."
-        )
-    for row in table.to_dict("records"):
-        if not _is_possible(row):
+    return pd.DataFrame(rows, columns=list(CELL_COLUMNS))
+
+
+def _check_rows(path: Path, table: pd.DataFrame, card: StudyCard, key: list[str]) -> None:
+    """Refuse rows of methods and metrics that the study has not, and rows that are there twice."""
+    for column in table.columns.intersection(["method", "first", "second"]):
+        unknown = sorted(set(table[column]) - set(card.methods))
+        if unknown:
             raise RewindError(
-                f"{folder / 'statistics/intervals.csv'}: {row['method']}, {row['setting']}, {row['direction']}: "
-                f"{row['metric']} cannot be {row['estimate']:g} with the interval {row['low']:g} to {row['high']:g}; "
-                "compute the statistics again."
+                f"{path}: method {unknown[0]!r:.60} is not in the study's configuration; run the study again, or take "
+                "the configuration that it was run with."
             )
-    return table
+    unknown = sorted(set(table.get("metric", ())) - {*METRICS, *card.own_metrics})
+    if unknown:
+        raise RewindError(f"{path}: metric {unknown[0]!r:.60} is none of {', '.join(METRICS)}; update Rewind.")
+    twice = table.duplicated(key)
+    if twice.any():
+        row = ", ".join(f"{value:g}" if isinstance(value, float) else value for value in table.loc[twice.idxmax(), key])
+        raise RewindError(f"{path}: row {twice.idxmax() + 2}: {row} is there twice; compute the statistics again.")
+
+
+def _refuse_other_runs(folder: Path, metrics: pd.DataFrame, intervals: pd.DataFrame, card: StudyCard) -> None:
+    """Refuse intervals that are not those of the runs in ``metrics.csv``, or that no runs can have."""
+    path = folder / "statistics/intervals.csv"
+    _check_rows(folder / "metrics.csv", metrics, card, [*_KEY, "seed"])
+    results = Results(
+        metrics, intervals, pd.DataFrame(), {name: method.label for name, method in card.methods.items()}, {}
+    )
+    for key in sorted(set(results.runs) ^ {row[:3] for row in results.ends}):
+        where, other = (folder / "metrics.csv", path.name) if key in results.runs else (path, "metrics.csv")
+        raise RewindError(f"{where}: {', '.join(key)}: {other} has no such row; compute the statistics again.")
+    for number, row in enumerate(intervals.to_dict("records"), start=2):
+        key, where = tuple(row[name] for name in _KEY), f"{path}: row {number}"
+        runs = results.runs[key]
+        if row["seeds"] != len(runs) or (runs["queries"] != row["queries"]).any():
+            raise RewindError(
+                f"{where}: {row['seeds']:g} seeds of {row['queries']:g} queries, where metrics.csv has {len(runs)} of "
+                f"{runs['queries'].iloc[0]:g} ({', '.join(key)}); compute the statistics again."
+            )
+        if row["metric"] not in METRICS:
+            continue  # the study's own: only its own process knows its range
+        if row["metric"] in runs:
+            try:
+                metric_interval(results, *key, row["metric"])
+            except RewindError as error:
+                raise RewindError(f"{path.parent}/{error}") from None
+        if not _is_possible(row | {"gallery": runs["gallery"].max()}):
+            raise RewindError(
+                f"{where}: {', '.join(key)}: {row['metric']} cannot be {row['estimate']:g} with the interval "
+                f"{row['low']:g} to {row['high']:g}; compute the statistics again."
+            )
 
 
 def _is_possible(row: dict[Any, Any]) -> bool:
     """Whether a value is in the range of its metric and within its interval, up to rounding."""
-    least, most = METRICS[row["metric"]].range(int(row["gallery"]) if row["gallery"] == row["gallery"] else _MAX_COUNT)
+    least, most = METRICS[row["metric"]].range(int(row["gallery"]))
     rounding = 1e-6 * (1 + abs(row["estimate"]))
     order = [least, row["low"], row["estimate"], row["high"], most]
     known = [value for value in order if value == value]
@@ -352,11 +400,17 @@ def _read_record(path: Path) -> dict[str, Any]:
 def _read_optional(
     path: Path, text: tuple[str, ...], numbers: tuple[str, ...], may_lack: tuple[str, ...] = ()
 ) -> pd.DataFrame:
-    return _read_numbers(path, text, numbers, may_lack) if path.is_file() else pd.DataFrame(columns=[*text, *numbers])
+    if not path.is_file():
+        return pd.DataFrame(columns=[*text, *numbers])
+    return _read_numbers(path, text, numbers, may_lack, may_be_empty=True)
 
 
 def _read_numbers(
-    path: Path, text: tuple[str, ...], numbers: tuple[str, ...], may_lack: tuple[str, ...] = ()
+    path: Path,
+    text: tuple[str, ...],
+    numbers: tuple[str, ...],
+    may_lack: tuple[str, ...] = (),
+    may_be_empty: bool = False,
 ) -> pd.DataFrame:
     """The named columns of a CSV; unknown directions and settings, and cells that are no numbers, are refused.
 
@@ -365,10 +419,13 @@ def _read_numbers(
         text: columns that are texts.
         numbers: columns that are numbers.
         may_lack: those of them that may be absent or empty in some rows.
+        may_be_empty: whether there may be no row, as in a study of one method, which compares none.
     """
     if not path.is_file():
         raise RewindError(f"{path}: missing; a board needs finished studies (`snakemake --cores all`).")
     table = read_csv(path, text)
+    if table.empty and not may_be_empty:
+        raise RewindError(f"{path}: it has no rows below its header; run the study again.")
     missing = [name for name in (*text, *numbers) if name not in table.columns and name not in may_lack]
     if missing:
         raise RewindError(f"{path}: column {missing[0]!r} is missing; compute the statistics again.")

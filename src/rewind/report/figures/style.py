@@ -19,6 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from rewind.errors import printable
 from rewind.io.files import atomic_write
 
 FIGURE_SUFFIXES = ("png", "pdf", "svg")
@@ -141,8 +142,8 @@ def figure(width: float, height: float) -> Figure:
 
 
 def escape_dollars(text: str) -> str:
-    """``text`` with escaped dollar signs, which matplotlib would read as mathematics."""
-    return text.replace("$", r"\$")
+    """``text`` as a figure shows it: with escaped dollar signs, which matplotlib would read as mathematics."""
+    return printable(text).replace("$", r"\$")
 
 
 def frame_clip(axes: Axes, truth: bool, twin: bool) -> None:

@@ -12,7 +12,6 @@ import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from markupsafe import Markup
 from rewind.config import Study
 from rewind.hashing import short_hash
 from rewind.report.probe_tables import PROBE_TABLES
-from rewind.report.render import read_tables, render_template, templates_hash
+from rewind.report.render import escape_html, read_tables, render_template, templates_hash
 from rewind.report.table import Table
 
 # ---- Style sheets and scripts of the page --------------------------------------------------------------------------
@@ -54,26 +53,28 @@ _SVG_SIZE = re.compile(rb'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
 def html_section(key: str, title: str, *content: str) -> str:
     """A part of the page with a heading and an anchor."""
-    heading = f'<h2 id="{escape(key)}-title">{escape(title)}</h2>'
+    heading = f'<h2 id="{escape_html(key)}-title">{escape_html(title)}</h2>'
     body = "\n".join(part for part in content if part)
-    return f'<section id="{escape(key)}" aria-labelledby="{escape(key)}-title">\n{heading}\n{body}\n</section>'
+    return (
+        f'<section id="{escape_html(key)}" aria-labelledby="{escape_html(key)}-title">\n{heading}\n{body}\n</section>'
+    )
 
 
 def html_paragraph(text: str) -> str:
     """A paragraph of plain text."""
-    return f"<p>{escape(text)}</p>"
+    return f"<p>{escape_html(text)}</p>"
 
 
 def html_figure(path: Path, caption: str, narrow: Path | None = None) -> str:
     """An embedded picture with its caption; on a narrow screen the picture ``narrow`` takes its place."""
     source, width, height = _embedded_picture(Path(path))
-    image = f'<img alt="{escape(caption)}" width="{width}" height="{height}" src="{source}">'
+    image = f'<img alt="{escape_html(caption)}" width="{width}" height="{height}" src="{source}">'
     if narrow is not None:
         source, width, height = _embedded_picture(narrow)
         small = f'<source media="(max-width: 48rem)" width="{width}" height="{height}" srcset="{source}">'
         image = f"<picture>{small}{image}</picture>"
-    below = f"<figcaption>{escape(caption)}</figcaption>"
-    return f'<figure id="figure-{escape(Path(path).stem)}"><div class="wide">{image}</div>{below}</figure>'
+    below = f"<figcaption>{escape_html(caption)}</figcaption>"
+    return f'<figure id="figure-{escape_html(Path(path).stem)}"><div class="wide">{image}</div>{below}</figure>'
 
 
 def _embedded_picture(path: Path) -> tuple[str, int, int]:
@@ -100,7 +101,7 @@ def text_table(rows: pd.DataFrame, caption: str, numbers: Sequence[str] = ()) ->
 def json_script(key: str, value: Any) -> str:
     """JSON in a script element; escaping ``<`` keeps its text from ending the element or beginning a comment."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return f'<script type="application/json" id="{escape(key)}">{text}</script>'
+    return f'<script type="application/json" id="{escape_html(key)}">{text}</script>'
 
 
 def _cell_text(value: Any) -> str:
