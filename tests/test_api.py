@@ -16,11 +16,12 @@ import pytest
 
 from brought_files import COUNT, caption_ids, item_ids, write_captions
 from checkout import ROOT
-from messages import refusal
+from messages import expect_message, refusal
 from rewind.api import compare, metrics, ranks, table
 from rewind.cli.new import make_working_folder
 from rewind.config.report import Statistics
 from rewind.data.captions import load_split
+from rewind.errors import RewindError
 from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.registry import HEADS, LOSSES, SAMPLERS
 from rewind.statistics.comparisons import compare_methods
@@ -79,6 +80,163 @@ def test_without_names_query_i_belongs_to_item_i_and_clusters_are_items():
 def test_what_does_not_fit_is_refused_by_its_name(given, place):
     with refusal(place):
         ranks(**given)
+
+
+SCORES = np.eye(3)
+RANKED = ranks(np.eye(3))
+ODD_INDEX = pd.Series([0, 1, 2], index=[7, 7, -1])
+HOSTILE_RANKS: dict[str, dict] = {
+    "ragged": {"scores": [[1, 2], [3]]},
+    "text": {"scores": [["0.5", "1"], ["1", "0"]]},
+    "dates": {"scores": np.array([["2024-01-01"]], "M8[D]")},
+    "complex": {"scores": np.eye(2) * 1j},
+    "bools": {"scores": np.eye(2, dtype=bool)},
+    "objects": {"scores": np.array([[1, None], [0, 1]], dtype=object)},
+    "nothing": {"scores": None},
+    "no queries": {"scores": np.zeros((0, 3))},
+    "no items": {"scores": np.zeros((3, 0))},
+    "a number": {"scores": np.float64(0.5)},
+    "infinity": {"scores": [[1, 2], [3, -np.inf]]},
+    "too large": {"scores": [[1, 2], [1e39, 3]]},
+    "masked": {"scores": np.ma.masked_greater(np.eye(2), 0.5)},
+    "negative truth": {"truth": [0, -1, 2]},
+    "truth of floats": {"truth": [0.0, 1.0, 2.0]},
+    "truth of bools": {"truth": [True, False, True]},
+    "truth of rows": {"truth": [[0], [1], [2]]},
+    "truth of none": {"truth": []},
+    "truth of text": {"truth": "012"},
+    "truth with NaN": {"truth": [0, np.nan, 2]},
+    "truth masked": {"truth": np.ma.masked_equal([0, 1, 2], 1)},
+    "clusters with NaN": {"clusters": [np.nan, np.nan, 1.0]},
+    "clusters with None": {"clusters": ["a", None, None]},
+    "clusters with NA": {"clusters": pd.array([1, None, 2], dtype="Int64")},
+    "clusters without a name": {"clusters": ["a", "", " "]},
+    "clusters of types": {"clusters": ["1", 1, "a"]},
+    "clusters of rows": {"clusters": [[0, 1], [0, 1], [2, 3]]},
+    "clusters as one text": {"clusters": "aab"},
+    "clusters of bools": {"clusters": [True, True, False]},
+    "a cluster": {"clusters": 7},
+    "queries as one text": {"queries": "abc"},
+    "queries missing": {"queries": ["a", None, "c"]},
+    "queries of another number": {"queries": ["a"]},
+    "twins of rows": {"twins": [[-1], [0], [-1]]},
+    "twins of floats": {"twins": [-1.0, 0.0, -1.0]},
+    "twins of themselves": {"twins": [0, -1, -1]},
+    "direction as text": {"directions": "text_to_item"},
+    "direction twice": {"directions": ["text_to_item", "text_to_item"]},
+    "direction unknown": {"directions": ["up"]},
+    "no direction": {"directions": []},
+    "direction of no type": {"directions": None},
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_RANKS)
+def test_ranks_refuses_what_cannot_be_meant(case):
+    with refusal(next(iter(HOSTILE_RANKS[case]))):
+        ranks(**({"scores": SCORES} | HOSTILE_RANKS[case]))
+
+
+def test_a_tensor_with_a_gradient_is_refused_and_one_without_is_an_array():
+    torch = pytest.importorskip("torch")
+    with refusal("scores"):
+        ranks(torch.eye(3, requires_grad=True))
+    pd.testing.assert_frame_equal(ranks(torch.eye(3)), RANKED)
+
+
+def test_what_numpy_and_pandas_give_is_read_by_position():
+    for truth in (ODD_INDEX, np.array([0, 1, 2], np.uint8), (0, 1, 2), range(3)):
+        pd.testing.assert_frame_equal(ranks(pd.DataFrame(SCORES), truth), RANKED)
+    for clusters in (ODD_INDEX.astype(str), ["b", "b", "a"], [2.5, 2.5, 1], pd.Categorical(["y", "y", "x"])):
+        assert ranks(SCORES, clusters=clusters)["cluster_id"].nunique() == len({*map(str, clusters)})
+    same, other = ranks(SCORES, clusters=["a", "a\0", "b"]), ranks(SCORES, clusters=["1", "01", "b"])
+    assert same["cluster_id"].nunique() == other["cluster_id"].nunique() == 3, "no label is cut or read as a number"
+
+
+HOSTILE_METRICS = {
+    "a matrix": SCORES,
+    "no rows": RANKED.iloc[:0],
+    "no column": RANKED.drop(columns="ties"),
+    "a column twice": pd.concat([RANKED, RANKED[["rank"]]], axis=1),
+    "half a rival": RANKED.assign(higher=[0.5, 0, 0]),
+    "negative": RANKED.assign(ties=[0, -1, 0]),
+    "text": RANKED.assign(higher=["0", "x", "0"]),
+    "NaN": RANKED.assign(rank=[1, np.nan, 1]),
+    "no gallery": RANKED.assign(gallery=0),
+    "no setting": RANKED.assign(setting=["test", None, "test"]),
+    "no cluster": RANKED.assign(cluster_id=[0, np.nan, 1]),
+    "a query twice": RANKED.assign(query_id=["0", "0", "1"]),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_METRICS)
+def test_metrics_and_compare_refuse_what_are_no_ranks(case):
+    for call in (metrics, lambda ranked: compare({"a": RANKED, "b": [ranked]})):
+        with pytest.raises(RewindError) as caught:
+            call(HOSTILE_METRICS[case])
+        expect_message(str(caught.value))
+
+
+TWO = {"a": [ranks(np.eye(3)), ranks(np.eye(3))], "b": [ranks(np.eye(3)), ranks(np.eye(3))], "c": ranks(np.eye(3))}
+ODD_NAMES = ("", " ", "a\x1b[2J", "a\nb", "=1+1", "x" * 300)
+HOSTILE_COMPARE: dict[str, dict] = {
+    "a pair as text": {"pairs": ["ab"]},
+    "pairs as text": {"pairs": "ab"},
+    "one pair": {"pairs": ("a", "b")},
+    "a pair of three": {"pairs": [("a", "b", "c")]},
+    "a pair with itself": {"pairs": [("a", "a")]},
+    "a pair twice": {"pairs": [("a", "b"), ("a", "b")]},
+    "a pair the other way": {"pairs": [("a", "b"), ("b", "a")]},
+    "a pair of nothing": {"pairs": [("a", None)]},
+    "paired as text": {"seeds_are_paired": "ab"},
+    "paired as a word": {"seeds_are_paired": "a"},
+    "paired misspelt": {"seeds_are_paired": ["a", "B"]},
+    "paired without seeds": {"seeds_are_paired": ["a", "c"]},
+    "paired true": {"seeds_are_paired": True},
+    "confidence NaN": {"confidence": float("nan")},
+    "confidence in percent": {"confidence": 95},
+    "confidence of one": {"confidence": True},
+    "no resamples": {"resamples": 0},
+    "a seed between": {"seed": 0.5},
+    "a seed below": {"seed": -1},
+    "primary": {"primary": ["R@1"]},
+    "items": {"items": "clips"},
+    "no methods": {"methods": {}},
+    "methods in a list": {"methods": [RANKED, RANKED]},
+    "a method that is none": {"methods": {"a": None}},
+    "a file of ranks": {"methods": {"a": "ranks.parquet"}},
+    "one run as two seeds": {"methods": {"a": [RANKED, RANKED]}},
+    "a name of no type": {"methods": {1: RANKED}},
+    **{f"name {name[:9]!r}": {"methods": {name: RANKED}} for name in ODD_NAMES},
+    "names that look the same": {"methods": {"a": RANKED, "a ": RANKED}},
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_COMPARE)
+def test_compare_refuses_what_cannot_be_meant(case):
+    with pytest.raises(RewindError) as caught:
+        compare(**({"methods": TWO, "resamples": 100} | HOSTILE_COMPARE[case]))
+    assert next(iter(HOSTILE_COMPARE[case])) in caught.value.place
+    expect_message(str(caught.value))
+
+
+HOSTILE_TABLE: dict[str, dict] = {
+    **{f"label {str(text)[:9]!r}": {"labels": {"a": text}} for text in (*ODD_NAMES, "b", None, 3)},
+    "labels in a list": {"labels": ["A", "B"]},
+    "train": {"train": {"a": "MSR\nVTT"}},
+    "title": {"title": "=cmd()"},
+    "columns as text": {"columns": "R@1"},
+    "no columns": {"columns": []},
+    "format of no type": {"format": ["text"]},
+    "no results": {"results": RANKED},
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_TABLE)
+def test_table_refuses_what_cannot_be_meant(case):
+    with pytest.raises(RewindError) as caught:
+        table(**({"results": compare(TWO, resamples=100)} | HOSTILE_TABLE[case]))
+    assert next(iter(HOSTILE_TABLE[case])) in caught.value.place
+    expect_message(str(caught.value))
 
 
 def test_methods_of_other_queries_and_without_runs_are_refused():

@@ -30,8 +30,8 @@ from rewind.config.base import read_options
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.report import SEARCH_DIRECTIONS, Statistics, Tables
 from rewind.data.annotations import twin_of
-from rewind.errors import RewindError, count_noun
-from rewind.evaluation.ranking import MIN_NEAR_TIE_SHARE, compute_metrics, near_tie_share, rank_table
+from rewind.errors import RewindError, count_noun, label_fault, labels_fault, printable_name
+from rewind.evaluation.ranking import MIN_NEAR_TIE_SHARE, compute_metrics, near_tie_share, rank_table, row_blocks
 from rewind.report import render
 from rewind.report.footnotes import Footnotes
 from rewind.report.results import Results, interval_procedures, setting_sizes
@@ -86,37 +86,28 @@ def ranks(
     >>> with_twin[["setting", "query_id", "rank"]].values.tolist()
     [['origin', '0', 1.0], ['hard', '0', 1.0], ['hard', '1', 2.0], ['binary', '0', 1.0]]
     """
-    scores = np.asarray(scores)
-    if scores.dtype.kind != "f":  # whole numbers, which have no infinity
-        scores = scores.astype(np.float64)
-    if scores.ndim != 2:
-        raise RewindError(
-            f"scores: a matrix (queries, items) is needed, not an array of {count_noun(scores.ndim, 'dimension')}."
-        )
+    scores = _score_matrix(scores)
     count, width = scores.shape
-    columns = np.arange(count) if truth is None else np.asarray(truth)
-    names = list(map(str, range(count))) if queries is None else list(map(str, queries))
-    for what, length in (("truth", len(columns)), ("queries", len(names))):
-        if length != count:
-            raise RewindError(f"{what}: {length} values for {count} queries.")
-    if not np.issubdtype(columns.dtype, np.integer) or ((columns < 0) | (columns >= width)).any():
-        raise RewindError(f"truth: column numbers from 0 to {width - 1} are needed, one per query.")
-    unknown = [direction for direction in directions if direction not in SEARCH_DIRECTIONS]
-    if unknown or not directions:
-        raise RewindError(f"directions: {unknown or 'none'}; available: {', '.join(SEARCH_DIRECTIONS)}.")
+    columns = _column_numbers(np.arange(count) if truth is None else truth, "truth", count, width)
+    names = list(map(str, range(count))) if queries is None else _names(queries, "queries", count)
+    chosen = _list_of(directions, "directions")
+    for position, direction in enumerate(chosen):
+        if direction not in SEARCH_DIRECTIONS or direction in chosen[:position]:
+            what = "is there twice" if direction in SEARCH_DIRECTIONS else "is no direction"
+            raise RewindError(f"directions: {direction!r} {what}; available: {', '.join(SEARCH_DIRECTIONS)}.")
+    if not chosen:
+        raise RewindError(f"directions: none; available: {', '.join(SEARCH_DIRECTIONS)}.")
     original_of = _check_twins(twins, width)
     groups = np.where(original_of < 0, np.arange(width), original_of)
     if clusters is not None:
-        groups = np.unique(np.asarray(clusters), return_inverse=True)[1].ravel()
-    if len(groups) != width:
-        raise RewindError(f"clusters: {len(groups)} values for {width} items; a cluster is given for every item.")
+        groups = _cluster_numbers(clusters, width)
     ids = [
         f"item{column}" if original < 0 else twin_of(f"item{original}") for column, original in enumerate(original_of)
     ]
     items = pd.DataFrame({"item_id": ids, "cluster_id": groups, "reversed": (original_of >= 0).astype(int)})
     captions = pd.DataFrame({"caption_id": names, "video_id": items["item_id"].to_numpy()[columns]})
     settings = ["test"] if twins is None else [*TWIN_SETTINGS]
-    table = rank_table(scores, captions, items, settings, list(directions), "scores")
+    table = rank_table(scores, captions, items, settings, chosen, "scores")
     near_ties = 0.0 if twins is None else near_tie_share(scores, captions, items)
     if near_ties >= MIN_NEAR_TIE_SHARE:
         warnings.warn(
@@ -133,11 +124,7 @@ def _check_twins(twins: Sequence[int] | np.ndarray | None, width: int) -> np.nda
     Raises:
         RewindError: for another length, or columns that are not originals or have two twins.
     """
-    original_of = np.full(width, -1) if twins is None else np.asarray(twins)
-    if len(original_of) != width:
-        raise RewindError(f"twins: {len(original_of)} values for {width} items.")
-    if not np.issubdtype(original_of.dtype, np.integer) or ((original_of < -1) | (original_of >= width)).any():
-        raise RewindError(f"twins: column numbers from 0 to {width - 1} are needed, or -1 for an original.")
+    original_of = np.full(width, -1) if twins is None else _column_numbers(twins, "twins", width, width, least=-1)
     originals = original_of[original_of >= 0]
     for column in originals[original_of[originals] >= 0]:
         raise RewindError(f"twins: item {column} is the original of another and a twin itself.")
@@ -155,12 +142,13 @@ def metrics(ranked: pd.DataFrame, setting: str = "", direction: str = "") -> dic
         setting, direction: which, where there are several.
 
     Raises:
-        RewindError: if there are several, or none.
+        RewindError: if there are several, or none, or these are no ranks.
 
     >>> found = metrics(ranks(np.array([[0.9, 0.1], [0.8, 0.2]])))
     >>> found["R@1"], found["MnR"]
     (50.0, 1.5)
     """
+    _check_run(ranked, "ranked")
     for name, value in (("setting", setting), ("direction", direction)):
         present = list(dict.fromkeys(ranked[name]))
         if (value and value not in present) or (not value and len(present) > 1):
@@ -261,19 +249,20 @@ def compare(
     >>> bool(row["difference"] > 50 and row["p_holm"] < 0.05)
     True
     """
-    runs: dict[str, dict[int, pd.DataFrame]] = {}
-    for name, given in methods.items():
-        by_seed = [given] if isinstance(given, pd.DataFrame) else list(given)
-        if not by_seed:
-            raise RewindError(f"methods: {name!r} has no run; give what ranks() returned for each of its seeds.")
-        for number, ranked in enumerate(by_seed):
-            check_ranks(ranked, f"{name}/seed{number}")
-        runs[name] = dict(enumerate(by_seed))
-    family = list(itertools.combinations(runs, 2)) if pairs is None else [(first, second) for first, second in pairs]
+    runs = {name: dict(enumerate(given)) for name, given in _runs_by_method(methods).items()}
     fixed = frozenset(name for name, given in methods.items() if isinstance(given, pd.DataFrame))
-    random = RandomFactors(fixed=fixed, paired=frozenset(seeds_are_paired))
+    paired = frozenset(_list_of(seeds_are_paired, "seeds_are_paired"))
+    for name in paired:
+        if name not in runs or name in fixed:
+            what = "has one run, and no seeds" if name in runs else f"is no method; available: {', '.join(runs)}"
+            raise RewindError(f"seeds_are_paired: {name!r} {what}.")
+    _check_choice(items, "items", Items)
     given_keys = {"confidence": confidence, "resamples": resamples, "seed": seed, "primary": primary}
+    if pairs is not None:
+        given_keys["pairs"] = _list_of(pairs, "pairs")
     keys = read_options(Statistics, given_keys, "compare", "compare()")
+    family = list(itertools.combinations(runs, 2)) if keys.pairs is None else keys.pairs
+    random = RandomFactors(fixed=fixed, paired=paired)
     tables = compare_methods(runs, family, keys, random, list(runs))
     rows = [
         {"method": method, "seed": number, "setting": setting, "direction": direction} | compute_metrics(part)
@@ -290,7 +279,7 @@ def compare(
             train=dict.fromkeys(runs, MISSING),
             fixed=fixed,
             primary=primary,
-            confidence=confidence,
+            confidence=keys.confidence,
             columns=(f"{primary} interval", *(name for name in Tables().columns if name != primary)),
             gaps=tables.gaps,
             items=items,
@@ -341,11 +330,14 @@ def table(
     * best, or not significantly worse than the best and ahead of all that are; (a) significantly better than method a
     <BLANKLINE>
     """
-    for name, value, valid in (("format", format, get_args(Format)), ("kind", kind, get_args(Kind))):
-        if value not in valid:
-            raise RewindError(f"{name}: unknown {name} {value!r}; available: {', '.join(valid)}.")
+    if not isinstance(results, Comparison):
+        raise RewindError(f"results: {_shown(results)} is no Comparison; give what compare() or evaluate() returned.")
+    _check_choice(format, "format", Format)
+    _check_choice(kind, "kind", Kind)
     numbers = results._results
     for name, by_method in (("labels", labels), ("train", train)):
+        if not isinstance(by_method, Mapping | None):
+            raise RewindError(f"{name}: {_shown(by_method)} is no dict; give one of method → text.")
         for method in (by_method or {}).keys() - numbers.labels.keys():
             raise RewindError(f"{name}: method {method!r} has no results; available: {', '.join(numbers.labels)}.")
     numbers = replace(
@@ -354,8 +346,12 @@ def table(
         train={**numbers.train, **(train or {})},
         columns=numbers.columns
         if columns is None
-        else read_options(Tables, {"columns": list(columns)}, "table", "table()").columns,
+        else read_options(Tables, {"columns": _list_of(columns, "columns")}, "table", "table()").columns,
     )
+    _check_labels(numbers.labels, "labels")
+    for method, text in {"": title or "–", **(train or {})}.items():
+        if fault := label_fault(text):
+            raise RewindError(f"{f'train: of {method!r}' if method else 'title'}: {_shown(text)}: {fault}.")
     spec = next(spec for spec in SPECS if spec.kind == kind)
     inputs = TableInputs(numbers, results.settings, _facts(numbers), title)
     setting = _choose_setting(inputs, spec.per_setting, setting)
@@ -402,6 +398,157 @@ _FORMATS: Mapping[str, Callable[[Table], str]] = {
     "csv": lambda made: made.data.to_csv(index=False),
     "json": lambda made: json.dumps(made.to_json(), ensure_ascii=False, indent=1),
 }
+
+
+# ---- What callers give, checked at the door ------------------------------------------------------------------------
+# Each refusal names the argument, the position (rows and columns count from 0, as in NumPy), the value and the remedy.
+
+
+def _shown(value: object) -> str:
+    """A value in a message."""
+    value = value.item() if isinstance(value, np.generic) else value
+    plain = isinstance(value, str | int | float | complex)
+    text = printable_name(repr(value) if plain else f"a {type(value).__name__}")
+    return f"{text[:57]}…" if len(text) > 60 else text
+
+
+def _list_of(values: Iterable[Any], name: str) -> list[Any]:
+    """The values of a list; a text, whose characters are no values, is refused."""
+    if isinstance(values, str | bytes):
+        raise RewindError(f"{name}: {_shown(values)} is one text; give a list: [{_shown(values)}].")
+    try:
+        return list(values.tolist() if isinstance(values, np.ndarray | pd.Series | pd.Index) else values)
+    except TypeError:
+        raise RewindError(f"{name}: {_shown(values)} is no list; give one.") from None
+
+
+def _check_choice(value: object, name: str, choices: Any) -> None:
+    if value not in get_args(choices):
+        raise RewindError(f"{name}: unknown {name} {_shown(value)}; available: {', '.join(get_args(choices))}.")
+
+
+def _check_labels(labels: Mapping[Any, object], name: str) -> None:
+    if found := labels_fault(labels):
+        given = next(label for key, label in labels.items() if str(key) == found[0])
+        raise RewindError(f"{name}: {_shown(given)} for {_shown(found[0])}: {found[1]}.")
+
+
+def _array_of(values: Any, name: str) -> np.ndarray:
+    """An array as NumPy makes it, without what it would lose: masks, gradients, rows of unequal length."""
+    if getattr(values, "requires_grad", False):
+        raise RewindError(f"{name}: a tensor with a gradient; give {name}.detach().cpu().numpy().")
+    if np.ma.is_masked(values):
+        place = np.argwhere(np.ma.getmaskarray(values))[0].tolist()
+        raise RewindError(f"{name}: masked at {place}; fill it ({name}.filled(…)), or leave the row out.")
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        reason = "rows of unequal length" if "inhomogeneous" in str(error) else f"no array ({error})".splitlines()[0]
+        raise RewindError(f"{name}: {reason}; give an array of numbers.") from None
+
+
+def _score_matrix(values: Any) -> np.ndarray:
+    """(n, m) finite numbers, in the precision that they have."""
+    scores = _array_of(values, "scores")
+    if scores.ndim != 2:
+        raise RewindError(
+            f"scores: a matrix (queries, items) is needed, not an array of {count_noun(scores.ndim, 'dimension')}."
+        )
+    if not scores.size:
+        raise RewindError(f"scores: {scores.shape[0]} queries and {scores.shape[1]} items; there must be some of both.")
+    if scores.dtype.kind not in "iuf":
+        place = [0, 0]
+        if scores.dtype == object:
+            odd = (at for at, value in np.ndenumerate(scores) if type(value) not in (int, float))
+            place = list(next(odd, place))
+        raise RewindError(f"scores: {_shown(scores[*place])} at {place} is no number; give an array of floats.")
+    if scores.dtype.kind != "f":  # whole numbers, which have no infinity
+        scores = scores.astype(np.float64)
+    for rows in row_blocks(*scores.shape):
+        if not (finite := np.isfinite(scores[rows])).all():
+            row, column = np.argwhere(~finite)[0].tolist()
+            raise RewindError(
+                f"scores: {scores[rows][row, column]} at {[rows.start + row, column]} is no score; correct what computed it."
+            )
+    return scores
+
+
+def _column_numbers(values: Any, name: str, count: int, width: int, least: int = 0) -> np.ndarray:
+    """(count,) whole numbers from ``least`` to ``width`` − 1."""
+    columns = _array_of(values, name)
+    also = ", or -1 for an original" if least < 0 else ""
+    remedy = f"column numbers from 0 to {width - 1} are needed{also}"
+    if columns.ndim != 1:
+        raise RewindError(
+            f"{name}: an array of {count_noun(columns.ndim, 'dimension')}, where one is needed; {remedy}."
+        )
+    if len(columns) != count:
+        noun = "queries" if name == "truth" else "items"
+        raise RewindError(f"{name}: {len(columns)} values for {count} {noun}; {remedy}.")
+    if columns.dtype.kind not in "iu":
+        raise RewindError(f"{name}: {_shown(columns.tolist()[0])} at 0 is no whole number; {remedy}.")
+    if (wrong := (columns < least) | (columns >= width)).any():
+        raise RewindError(f"{name}: {columns[wrong][0]} at {wrong.argmax()} is no column; {remedy}.")
+    return columns.astype(np.int64)
+
+
+def _names(values: Iterable[Any], name: str, count: int) -> list[str]:
+    """Names as texts; numbers are written out."""
+    _, names = _texts_or_numbers(values, name, count, "queries")
+    return list(map(str, names))
+
+
+def _cluster_numbers(values: Iterable[Any], width: int) -> np.ndarray:
+    """(m,) numbers of clusters in the order of their labels."""
+    kinds, labels = _texts_or_numbers(values, "clusters", width, "items")
+    for position, kind in enumerate(kinds):
+        if kind != kinds[0]:  # NumPy would make texts of all, and 1 the same as "1"
+            raise RewindError(
+                f"clusters: {_shown(labels[position])} at {position} and {_shown(labels[0])} at 0 are of different "
+                "types; give texts, or numbers."
+            )
+    return np.unique(np.array(labels, dtype=object), return_inverse=True)[1].ravel()
+
+
+def _texts_or_numbers(values: Iterable[Any], name: str, count: int, nouns: str) -> tuple[list[type], list[Any]]:
+    """The type, ``str`` or ``float``, and value of each; a missing one is refused, as it would be equal to others."""
+    given = _list_of(values, name)
+    if len(given) != count:
+        raise RewindError(f"{name}: {len(given)} values for {count} {nouns}; one is given for each.")
+    kinds: list[type] = []
+    for position, value in enumerate(given):
+        plain = value.item() if isinstance(value, np.generic) else value
+        is_number = isinstance(plain, int | float) and not isinstance(plain, bool) and np.isfinite(plain)
+        if not is_number and not (isinstance(plain, str) and plain.strip()):
+            raise RewindError(f"{name}: {_shown(value)} at {position} is no name; give a text or a number for each.")
+        kinds.append(float if is_number else str)
+    return kinds, given
+
+
+def _check_run(ranked: object, where: str) -> None:
+    if not isinstance(ranked, pd.DataFrame):
+        raise RewindError(f"{where}: {_shown(ranked)} is no table of ranks; give what ranks() returned.")
+    check_ranks(ranked, where)
+
+
+def _runs_by_method(methods: Any) -> dict[str, list[pd.DataFrame]]:
+    """The checked runs of each method, in the order of its seeds."""
+    if not isinstance(methods, Mapping) or not methods:
+        raise RewindError(f"methods: {_shown(methods)}: give a dict of name → what ranks() returned for each seed.")
+    _check_labels({name: name for name in methods}, "methods")
+    runs = {}
+    for name, given in methods.items():
+        runs[name] = [given] if isinstance(given, pd.DataFrame) else _list_of(given, f"methods: {name}")
+        if not runs[name]:
+            raise RewindError(f"methods: {name!r} has no run; give what ranks() returned for each of its seeds.")
+        for seed, ranked in enumerate(runs[name]):
+            _check_run(ranked, f"{name}/seed{seed}")
+            if any(ranked is other for other in runs[name][:seed]):
+                raise RewindError(
+                    f"methods: {name!r} has one run twice, at {seed} too, as if seeds made no difference; give each "
+                    "seed's own, or the run alone for a model that cannot be trained again."
+                )
+    return runs
 
 
 # ---- A whole evaluation, as the command does it --------------------------------------------------------------------

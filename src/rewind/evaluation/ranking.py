@@ -401,7 +401,7 @@ def _refuse_invalid(pairs: PairScores, captions: pd.DataFrame, items: pd.DataFra
         row, column = pairs.first_invalid
         raise RewindError(
             f"{where}: {pairs.invalid} scores are not numbers, first for caption {captions['caption_id'].iloc[row]!r} "
-            f"and item {items['item_id'].iloc[column]!r}; train this run again."
+            f"and item {items['item_id'].iloc[column]!r}; correct what computed them, and compute them again."
         )
 
 

@@ -84,17 +84,24 @@ def check_ranks(table: pd.DataFrame, where: str) -> None:
         where: its file, for messages; rows count from 1.
 
     Raises:
-        RewindError: if a column is missing, there are no rows, a rank is not a number or impossible, or a query is
-            listed twice.
+        RewindError: if a column is missing or there twice, there are no rows, a rank is not a number or impossible, a
+            name is missing, or a query is listed twice.
     """
-    missing = [column for column in _RANK_COLUMNS if column not in table.columns]
-    if missing:
-        raise RewindError(f"{where}: column {missing[0]!r} is missing; compute the metrics again.")
+    for column in _RANK_COLUMNS:
+        if (count := list(table.columns).count(column)) != 1:
+            what = "there twice" if count else "missing"
+            raise RewindError(f"{where}: column {column!r} is {what}; compute the metrics again.")
     if table.empty:
         raise RewindError(f"{where}: there are no queries; compute the metrics again.")
-    for column in ("higher", "ties", "rank"):
-        values = table[column].to_numpy(dtype=float)
-        bad = ~np.isfinite(values) | (values < (1 if column == "rank" else 0))
+    for column in ("query_id", "setting", "direction", "cluster_id"):
+        if (missing := table[column].isna().to_numpy()).any():  # grouping would leave out the row, or merge clusters
+            raise RewindError(
+                f"{where}, row {_describe_row(table, missing)}: {column} is missing; compute the metrics again."
+            )
+    for column in ("higher", "ties", "rank", "gallery"):
+        values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=float)
+        bad = ~np.isfinite(values) | (values < (1 if column in ("rank", "gallery") else 0))
+        bad |= (column != "rank") & (values % 1 != 0)
         if bad.any():
             raise RewindError(
                 f"{where}, row {_describe_row(table, bad)}: {column} is {values[bad][0]:g}; look for NaN in the run's "
