@@ -468,7 +468,8 @@ def _score_matrix(values: Any) -> np.ndarray:
         if not (finite := np.isfinite(scores[rows])).all():
             row, column = np.argwhere(~finite)[0].tolist()
             raise RewindError(
-                f"scores: {scores[rows][row, column]} at {[rows.start + row, column]} is no score; correct what computed it."
+                f"scores: {scores[rows][row, column]} at {[rows.start + row, column]} is not a score; correct what "
+                "computed it."
             )
     return scores
 
