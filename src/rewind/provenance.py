@@ -31,7 +31,7 @@ from rewind.platform import ec2_instance_type, nvidia_driver_version, processor_
 # It is handed from Snakemake's first process to its jobs through the environment, without secrets and encoded so that
 # no shell on the way changes it.
 
-COMMAND_VARIABLE = "REWIND_COMMAND"
+COMMAND_VARIABLE, CONFIG_VARIABLE = "REWIND_COMMAND", "REWIND_CONFIG"
 REDACTED = "***"
 CONFIG_KEYS = ("studies", "overrides", "custom_rules")
 """Keys of ``config/config.yaml``."""
@@ -47,6 +47,19 @@ _SECRET_IN_VALUE = re.compile(
     re.I,
 )
 _URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password of https://user:password@host
+
+
+def record_typed_config(typed: Mapping[str, Any]) -> None:
+    """Put what the user gave by ``--config`` and ``--configfile`` where the jobs that this process starts find it."""
+    typed = dict(typed)
+    decode_config(typed)
+    os.environ[CONFIG_VARIABLE] = json.dumps(typed, default=str)
+
+
+def typed_config() -> dict[str, Any]:
+    """What :func:`record_typed_config` recorded; outside a workflow nothing."""
+    content = json.loads(os.environ.get(CONFIG_VARIABLE) or "{}")
+    return content if isinstance(content, dict) else {}
 
 
 def record_command(arguments: Sequence[str], first: bool) -> None:

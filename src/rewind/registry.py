@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from rewind.errors import RewindError
 from rewind.optional_packages import make_torchvision_importable
+from rewind.working_folder import add_own_modules
 
 Component = TypeVar("Component")
 
@@ -172,6 +173,7 @@ def import_path(path: str, key: str) -> Any:
     """
     module, _, attribute = path.rpartition(".")
     make_torchvision_importable()
+    add_own_modules()
     try:
         # An attribute first: a package may have a module and a function of one name.
         if importlib.util.find_spec(module) and hasattr(parent := importlib.import_module(module), attribute):
@@ -179,6 +181,6 @@ def import_path(path: str, key: str) -> Any:
         return importlib.import_module(path)
     except (ImportError, AttributeError) as error:
         raise RewindError(
-            f"{key}: cannot find {path!r} ({error}). Modules of your own are looked for in the folders of PYTHONPATH "
-            "and among installed packages: start with `PYTHONPATH=<folder> snakemake …`."
+            f"{key}: cannot find {path!r} ({error}). Modules of your own are looked for among installed packages, in "
+            "folders of PYTHONPATH, and beside the Snakefile of the folder in which you start."
         ) from error

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from rewind.provenance import decode_config, encode_config, record_command
+from rewind.provenance import decode_config, encode_config, record_command, record_typed_config
 from rewind.workflow.checksums import job_origin
+from rewind.working_folder import record_modules_folder
 from rewind.workflow.temporary_files import remove_old_temporary_files
 
 # Where this workflow is a module of another one, files of keys that are not there are its own.
@@ -20,6 +21,8 @@ FIRST_PROCESS = workflow.is_main_process
 
 # What the user typed, for every job. Never a parameter: another way to call makes nothing stale.
 record_command(sys.argv, first=FIRST_PROCESS)
+record_modules_folder(workflow.main_snakefile)
+record_typed_config(TYPED)
 
 # Overrides with quotes or `$` would not pass the shells between this process and its jobs.
 if FIRST_PROCESS and isinstance(workflow.config_settings.config_args, list):

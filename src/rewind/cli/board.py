@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from rewind.config import load_dataset, load_study
+from rewind.commands import rewind_command, snakemake_command
 from rewind.errors import RewindError, count_noun, first_lines
 from rewind.exports.share import CARD, SUFFIX, opened_share, share_study
 from rewind.io.files import archive_contains, atomic_write, check_output_file, check_output_folder, read_cached_json
 from rewind.report.board.site import Board
 from rewind.report.board.studies import BoardStudy, StudyCard, read_board_study, study_card
 from rewind.workflow.checksums import how_to_restore, lost_outputs, verify_files_below
+from rewind.workflow.what_ran import study_that_ran
 
 PAGES_FOLDER = "studies"
 """Folder, within a board's, of copies of the studies' pages."""
@@ -103,7 +104,7 @@ def share(study: str, out: Path | None, weights: bool = False) -> str:
     check_output_file(out, "--out", archive_contains(CARD))
     members, left_out = share_study(found.results, load_card(found), out, weights)
     size = out.stat().st_size / 1e6
-    lines = [f"{out}: {count_noun(len(members), 'member')}, {size:,.1f} MB; `rewind board {out}` reads it"]
+    lines = [f"{out}: {count_noun(len(members), 'member')}, {size:,.1f} MB; `{rewind_command('board', out)}` reads it"]
     if left_out:
         lines += [f"Left out, since no job of the study recorded them ({len(left_out)}):", first_lines(left_out)]
     return "\n".join(lines)
@@ -129,32 +130,35 @@ def find_study(text: str) -> StudyFolders:
     >>> find_study("no_such_study")
     Traceback (most recent call last):
         ...
-    rewind.errors.RewindError: no_such_study: no results in results/no_such_study; run the study first \
-(`snakemake --cores all`), or name the folder of its results.
+    rewind.errors.RewindError: no_such_study: no results in results/no_such_study, and no \
+config/studies/no_such_study.yaml; name a study, or the folder of its results.
     """
     path = Path(text)
     results = path if len(path.parts) > 1 else Path("results", text)
     name = results.name
+    config = results.parent.parent / "config"
+    file = config / "studies" / f"{name}.yaml"
     if not (results / "metrics.csv").is_file():
         if gone := lost_outputs(results):
             raise RewindError(f"{text}: {how_to_restore(gone)}")
+        if not file.is_file():
+            raise RewindError(
+                f"{text}: no results in {results}, and no {file}; name a study, or the folder of its results."
+            )
         raise RewindError(
-            f"{text}: no results in {results}; run the study first (`snakemake --cores all`), or name the folder of "
-            "its results."
+            f"{text}: no results in {results}; run the study first (`{snakemake_command(results / 'tables')}`)."
         )
-    config = results.parent.parent / "config"
-    if not (config / "studies" / f"{name}.yaml").is_file():
+    if not file.is_file():
         raise RewindError(
-            f"{text}: {config / 'studies' / f'{name}.yaml'} is missing; a board needs the configuration that the study "
-            "was run with. A file of `rewind share` holds what is needed of it."
+            f"{text}: {file} is missing; a board needs the configuration that the study was run with. A file of "
+            "`rewind share` holds what is needed of it."
         )
     return StudyFolders(name, results, config)
 
 
 def load_card(found: StudyFolders) -> StudyCard:
-    """The card of a study that was run here, from its configuration."""
-    study = load_study(found.name, found.config / "studies")
-    return study_card(study, load_dataset(study.dataset, found.config / "datasets"))
+    """The card of a study that was run here, from its configuration, which is that of its results."""
+    return study_card(*study_that_ran(found.results, found.config))
 
 
 @contextlib.contextmanager

@@ -92,13 +92,12 @@ def _read_items(path: Path) -> pd.DataFrame:
         RewindError: if a column is missing, an id is listed twice, or a usable item has no path.
     """
     from rewind.data.captions import USABLE_STATUS
+    from rewind.workflow.checksums import how_to_remake
 
     items = read_csv(path)
     for column in ("item_id", "path", "split", "status"):
         if column not in items:
-            raise RewindError(
-                f"{path}: the column {column!r} is missing; `snakemake --cores all prepared` makes the file again."
-            )
+            raise RewindError(f"{path}: the column {column!r} is missing. {how_to_remake(path)}")
     if (duplicated := items["item_id"].duplicated()).any():
         raise RewindError(f"{path}: {items['item_id'][duplicated].iloc[0]!r} is listed twice; remove one row.")
     without_path = items["item_id"][(items["status"] == USABLE_STATUS) & (items["path"] == "")]
@@ -146,8 +145,9 @@ def find_data_folder(name: str) -> Path:
         folder = Path("results/data") / load_study(name).dataset
     require_regular_file(folder / "items.csv", missing_ok=True)
     if not (folder / "items.csv").is_file():
+        from rewind.commands import prepare_command
+
         raise RewindError(
-            f"{name}: no prepared dataset here: {folder}/items.csv is missing; `snakemake --cores all prepared` "
-            "prepares it."
+            f"{name}: no prepared dataset here: {folder}/items.csv is missing; `{prepare_command(folder)}` prepares it."
         )
     return folder

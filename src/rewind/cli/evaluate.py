@@ -19,13 +19,13 @@ from rewind.cli.scaffold import (
     DATASETS_FOLDER,
     STUDIES_FOLDER,
     Backups,
-    check_working_folder,
     dump_yaml,
     refuse_overwriting,
     restore_files,
     safe_file_name,
     write_files,
 )
+from rewind.commands import snakemake_command
 from rewind.config import Dataset, Method, load_dataset
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.load import parse_yaml, read_yaml
@@ -40,6 +40,7 @@ from rewind.workflow.plan.rules import WorkflowPlan
 from rewind.workflow.plan.study import StudyPlan
 from rewind.workflow.preflight.annotations import cached_annotations
 from rewind.workflow.preflight.checks import CACHE_FILE
+from rewind.working_folder import require_snakefile
 
 FILE_HEADER = "# Written by `rewind evaluate`; edit it as you like, and run it with:\n"
 
@@ -117,7 +118,7 @@ def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
     Raises:
         RewindError: if the files cannot be made, or other files have their names.
     """
-    check_working_folder()
+    require_snakefile()
     methods = build_methods(options)
     dataset, dataset_keys = _load_or_describe_dataset(options)
     probes, left_out = _choose_probes(options, dataset, methods)
@@ -131,7 +132,8 @@ def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
         texts[dataset_file] = _add_questions(dataset_file, options.questions)
         replaced.append(dataset_file)
     elif dataset_keys:
-        texts[dataset_file] = _file_text(dataset_keys, f"snakemake --config 'studies=[{name}]' prepared")
+        command_of_data = snakemake_command(f"results/data/{dataset.name}/items.csv", study=name)
+        texts[dataset_file] = _file_text(dataset_keys, command_of_data)
     if options.add:
         texts[study_file] = _add_methods(study_file, options, dataset.name, methods, probes)
     else:
@@ -143,7 +145,7 @@ def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
             "evaluation": {"settings": settings} | ({"probes": probes} if probes else {}),
             "figures": {"method": next(iter(methods))},
         }
-        texts[study_file] = _file_text(study, f"snakemake {' '.join(command)}")
+        texts[study_file] = _file_text(study, snakemake_command(study=name))
     plan, backups = _write_checked(texts, name, replaced)
     if left_out:
         print(f"Probes: {', '.join(probes) or 'none'}. Left out:", *left_out, sep="\n  ", flush=True)

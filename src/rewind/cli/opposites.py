@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from rewind.commands import prepare_command
 from rewind.config import Dataset
 from rewind.data.annotations import Annotations, twin_of
 from rewind.data.opposites import WORD_COLUMNS, propose_opposites
@@ -39,8 +40,8 @@ def write_opposites(dataset: Dataset, path: Path) -> str:
     annotations = known_annotations(dataset, Path("results"))
     if annotations is None:
         raise RewindError(
-            f"config/datasets/{dataset.name}.yaml: its captions are not here yet; prepare them (`snakemake prepared`), "
-            "or put its files there."
+            f"config/datasets/{dataset.name}.yaml: its captions are not here yet; prepare them "
+            f"(`{prepare_command(f'results/data/{dataset.name}')}`), or put its files there."
         )
     decided = _decided(path)
     captions = annotations.captions[annotations.captions["split"] == "train"]

@@ -23,16 +23,6 @@ DATASETS_FOLDER, STUDIES_FOLDER = Path("config/datasets"), Path("config/studies"
 MAX_NAME_CHARACTERS = 90  # of a name in files, to which a number may be added
 
 
-def check_working_folder() -> None:
-    """Refuse to write a study where Snakemake could not run it.
-
-    Raises:
-        RewindError: if the current folder has no Snakefile.
-    """
-    if not Path("Snakefile").is_file():
-        raise RewindError(f"{Path.cwd()}: no Snakefile here; go to the folder in which you run snakemake.")
-
-
 def safe_file_name(text: str) -> str:
     """A name for files from any text: letters of ASCII, digits, ``_`` and ``-``.
 

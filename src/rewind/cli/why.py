@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import getpass
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rewind.commands import override_words
 from rewind.errors import RewindError
 from rewind.workflow.accepted import AcceptedEdit, AcceptedEditStore, hash_size_and_ends, job_name
 from rewind.workflow.stages import DISPLAY_STAGES, strip_rule_prefix
@@ -18,9 +20,11 @@ from rewind.workflow.stale import (
     inputs_only_moved,
     parse_dry_run,
     planned_jobs,
+    studies_of_targets,
     update_recorded_inputs,
     update_recorded_params,
 )
+from rewind.workflow.what_ran import typed_overrides
 
 
 def why(targets: Sequence[str]) -> int:
@@ -33,6 +37,9 @@ def why(targets: Sequence[str]) -> int:
         The exit code.
     """
     accepted = AcceptedEditStore()
+    if typed := typed_overrides(studies_of_targets(targets)):
+        words = shlex.join(override_words({"overrides": typed}))
+        print(f"as these results were made, with {words}; `snakemake` without it makes again what depends on it")
     text = dry_run(targets)
     notes = [line.removeprefix("note: ") for line in text.splitlines() if line.startswith("note: ")]
     changes = [(job, find_changes(job, accepted)) for job in parse_dry_run(text)]

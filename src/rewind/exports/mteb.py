@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rewind.commands import prepare_command
 from rewind.config import load_dataset, load_study
 from rewind.config.dataset import Dataset
 from rewind.data.captions import load_split
@@ -65,9 +66,7 @@ def export_tasks(name: str, out: Path, copy: bool = False, config: Path = Path("
     _check_folder(out)
     folder = Path("results/data") / dataset.name
     if not (folder / "items.csv").is_file():
-        raise RewindError(
-            f"{folder / 'items.csv'}: missing; prepare the data first (`snakemake --cores all prepared`)."
-        )
+        raise RewindError(f"{folder / 'items.csv'}: missing; prepare the data first (`{prepare_command(folder)}`).")
     verify_files_below(folder, "items.csv", "captions/*.csv")
     items, captions, _ = load_split(folder, dataset.name, "test")
     clips = _clip_files(folder, items, out if copy else None)

@@ -27,6 +27,7 @@ from typing import IO, Any, BinaryIO
 import pandas as pd
 import yaml
 
+from rewind.commands import STUDY_RECORD, snakemake_command
 from rewind.errors import RewindError, printable_name
 from rewind.exports.mteb import task_name
 from rewind.hashing import Sha256, sha256_hex, sha256_of
@@ -166,7 +167,8 @@ def _files_to_pack(results: Path, weights: bool) -> tuple[dict[str, Path], list[
         name: path
         for pattern, names in patterns.items()
         for path in sorted(results.glob(pattern))
-        if re.fullmatch(names, name := path.relative_to(results).as_posix())
+        # The study's record has its configuration, which names paths of this machine.
+        if re.fullmatch(names, name := path.relative_to(results).as_posix()) and name != STUDY_RECORD
     }
     recorded = recorded_files(results)
     for path in found.values():
@@ -177,7 +179,8 @@ def _files_to_pack(results: Path, weights: bool) -> tuple[dict[str, Path], list[
     for needed in NEEDED_MEMBERS:
         if needed not in files:
             what = "no job of the study recorded it" if needed in found else "missing"
-            raise RewindError(f"{results / needed}: {what}; run the study first (`snakemake --cores all`).")
+            command = snakemake_command(results / needed)
+            raise RewindError(f"{results / needed}: {what}; run the study first (`{command}`).")
     return files, [name for name in found if name not in files]
 
 

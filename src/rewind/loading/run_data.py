@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from rewind.commands import snakemake_command
 from rewind.config import Method, RunSpec
 from rewind.config.checks import NOISE_FAULT
 from rewind.config.training import opposites_file
@@ -478,7 +479,7 @@ class EmbeddingFrames:
 
 def _memory_map(path: Path) -> torch.Tensor:
     # "c", copy on write, and not "r": nothing is written, but torch warns about arrays that are read-only.
-    with reading_user_file(path, "npy file", "make it again: `snakemake prepared`"):
+    with reading_user_file(path, "npy file", f"make it again: `{snakemake_command(path, force=True)}`"):
         return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
 
 

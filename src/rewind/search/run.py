@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rewind.commands import prepare_command, snakemake_command, working_folder_of
 from rewind.config import RunSpec
 from rewind.config.base import fault_message
 from rewind.errors import RewindError
@@ -115,7 +116,8 @@ def _check_finished(folder: Path) -> None:
     if gone := [path for path in lost_outputs(folder.parents[2]) if path.parent == folder]:
         raise RewindError(f"{folder}: {how_to_restore(gone)}")
     begun = " Training has started and will resume." if _training_state_file(folder).is_file() else ""
-    raise RewindError(f"{folder}: the run is not finished: {missing}.{begun} `snakemake --cores all` finishes it.")
+    finish = snakemake_command(folder / MODEL_FILE)
+    raise RewindError(f"{folder}: the run is not finished: {missing}.{begun} `{finish}` finishes it.")
 
 
 def _training_state_file(folder: Path) -> Path:
@@ -155,7 +157,7 @@ def _data_root(folder: Path, items: Path) -> Path:
             return base
     raise RewindError(
         f"{folder / RECORD_FILE}: its data are missing: {items}. Run this from the folder that contains them, or "
-        "create them with `snakemake --cores all prepared`."
+        f"create them with `{prepare_command(working_folder_of(folder)[0] / items)}`."
     )
 
 

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional as F
 
+from rewind.commands import snakemake_command
 from rewind.config.dataset import EmbeddingsSource, MadeFrom
 from rewind.data.annotations import SPLITS, twin_of
 from rewind.data.captions import load_split
@@ -43,7 +44,7 @@ from rewind.registry import BACKBONES, ENCODERS, MODELS, head_modules
 from rewind.search.run import RECORD_FILE, FinishedRun
 from rewind.search.trust import refuse_code, refuse_encoders
 from rewind.video.shards import clip_identity
-from rewind.workflow.checksums import verify_files_below
+from rewind.workflow.checksums import how_to_remake, verify_files_below
 from rewind.workflow.code_hash import StageCode, compute_code_hash
 from rewind.workflow.stages import CodeDependencies
 
@@ -157,8 +158,7 @@ def load_query_encoder(data: Path, device: torch.device, trust: bool = False) ->
         source = EmbeddingsSource.model_validate(content["source"])
     except (KeyError, TypeError, ValidationError):
         raise RewindError(
-            f"{data / READY_FILE}: does not say how the vectors were made; make it again with "
-            "`snakemake --cores all prepared`."
+            f"{data / READY_FILE}: does not say how the vectors were made. {how_to_remake(data / READY_FILE)}"
         ) from None
     if source.made_from is None:
         raise RewindError(f"{data}: {NO_ENCODER_MESSAGE} A data set with source.made_from can be searched.")
@@ -560,7 +560,7 @@ def _check_vocabulary(run: FinishedRun, strict: bool, say: MessageCallback) -> N
     if strict:
         raise RewindError(
             f"{run.model}: its vocabulary was made from other training captions: {files} changed since. Restore the "
-            "files that the run was trained on, or train it again with `snakemake --cores all`."
+            f"files that the run was trained on, or train it again with `{snakemake_command(run.model)}`."
         )
     say(f"{files}: changed since this run was trained; the present files are searched")
 

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rewind.commands import snakemake_command
 from rewind.config import Frames
 from rewind.errors import RewindError
 from rewind.hashing import Sha256, sha256_of
@@ -335,7 +336,7 @@ def _read_items(index: Path, content: dict[str, Any]) -> pd.DataFrame:
 
 def store_remedy(index: Path) -> str:
     """How to repair a store: run its own job alone, without those that depend on it."""
-    return f"make it again with `snakemake --cores all --force {index}` (intact shards are not decoded again)."
+    return f"make it again with `{snakemake_command(index, force=True)}` (intact shards are not decoded again)."
 
 
 # ---- Checksums of rows ---------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
+from rewind.commands import prepare_command
 from rewind.errors import RewindError
 from rewind.io.files import reading_user_file
 from rewind.video import shards
@@ -275,7 +276,7 @@ def open_file_frames(path: str | Path) -> FrameReader:
     """
     path = Path(path)
     if not path.is_file():
-        raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake --cores all prepared`).")
+        raise RewindError(f"{path}: no such clip; prepare the data first (`{prepare_command(path)}`).")
     return ImageReader(path) if path.suffix in NORMALISED_IMAGE_SUFFIXES else open_video(path)
 
 

@@ -27,6 +27,7 @@ from typing import BinaryIO
 
 import pandas as pd
 
+from rewind.commands import prepare_command, snakemake_command
 from rewind.errors import RewindError
 from rewind.hashing import Sha256, sha256_hex, sha256_of
 from rewind.io.files import atomic_write, require_regular_file, write_csv
@@ -230,7 +231,7 @@ def read_packed_clip(location: ClipLocation) -> bytes:
 def shard_remedy(shard: Path) -> str:
     """How to make a shard again; clips in it that are undamaged are kept."""
     return (
-        f"make it again with `snakemake --cores all --force {shard}` (of its clips only those that are damaged are "
+        f"make it again with `{snakemake_command(shard, force=True)}` (of its clips only those that are damaged are "
         "made again, and nothing that was computed from them becomes stale)."
     )
 
@@ -255,7 +256,7 @@ def extract_clip(path: str | Path, target: Path) -> Path:
     """
     location = find_clip(path)
     if location is None and not Path(path).is_file():
-        raise RewindError(f"{path}: no such clip; prepare the data first (`snakemake --cores all prepared`).")
+        raise RewindError(f"{path}: no such clip; prepare the data first (`{prepare_command(path)}`).")
     content = read_packed_clip(location) if location else Path(path).read_bytes()
     if not target.is_file() or target.read_bytes() != content:
         with atomic_write(target) as file:
@@ -278,7 +279,7 @@ def verify_shards(folder: Path) -> tuple[int, list[str]]:
     index, shards = folder / CLIP_INDEX, folder / SHARD_TABLE
     if not (index.exists() and shards.exists()):
         raise RewindError(
-            f"{folder}: no {CLIP_INDEX} and {SHARD_TABLE}; prepare the data first (`snakemake --cores all prepared`)."
+            f"{folder}: no {CLIP_INDEX} and {SHARD_TABLE}; prepare the data first (`{prepare_command(index)}`)."
         )
     clips, totals = _index(folder), _read_shard_table(shards)
     _check_counts(clips.values(), totals, index, shards)
@@ -319,12 +320,12 @@ def _check_counts(
             raise RewindError(
                 f"{shards}: has {files:,} files in {shard.relative_to(index.parent)}, and {index.name} names "
                 f"{counted[shard]:,}: one of the two was cut or changed; make them again with "
-                f"`snakemake --cores all --force {index.with_name('report.csv')}`."
+                f"`{snakemake_command(index.with_name('report.csv'), force=True)}`."
             )
     if not totals and any((index.parent / "shards").glob("*.tar")):
         raise RewindError(
             f"{shards}: names no shard, but there are some in {index.parent / 'shards'}; make it again with "
-            f"`snakemake --cores all --force {index.with_name('report.csv')}`."
+            f"`{snakemake_command(index.with_name('report.csv'), force=True)}`."
         )
 
 
@@ -350,7 +351,7 @@ def how_to_restore_shards(shards: Sequence[str]) -> str:
     names = ", ".join(shards[:3]) + (f" and {len(shards) - 3} more" if len(shards) > 3 else "")
     return (
         f"{names}: missing, or not of the size that was written. What is finished does not need it; new runs, pictures "
-        f"and searches do. First make it again by itself: `snakemake --cores all --force {' '.join(shards)}`. Its "
+        f"and searches do. First make it again by itself: `{snakemake_command(*shards, force=True)}`. Its "
         "clips come back with the same bytes and nothing becomes stale; made together with other jobs, all that "
         "follows would run again."
     )

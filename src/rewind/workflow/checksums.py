@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from rewind.commands import snakemake_command
 from rewind.errors import RewindError
 from rewind.hashing import crc32_of, sha256_of, stable_hash
 from rewind.io.files import non_file_kind, reraise_system_error, write_text
@@ -96,13 +97,13 @@ def how_to_restore(lost: Sequence[str | Path]) -> str:
     names = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
     return (
         f"{names}: made before, but not there now. Snakemake makes nothing again that its targets do not lack; to make "
-        f"{'it' if len(files) == 1 else 'them'} again: `snakemake --cores all {' '.join(files)}`."
+        f"{'it' if len(files) == 1 else 'them'} again: `{snakemake_command(*files)}`."
     )
 
 
 def how_to_remake(path: str | Path) -> str:
     """A sentence with the command that makes an output again."""
-    return f"To make it again: `snakemake --cores all --force {path}`."
+    return f"To make it again: `{snakemake_command(path, force=True)}`."
 
 
 def _check_csv(path: Path, thoroughly: bool) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rewind.config import Dataset, Study, checks, load_dataset, load_study
 from rewind.config.base import NAME_PATTERN, NAME_RULE
-from rewind.config.load import MAX_YAML_DEPTH, check_plain_values, find_config_file, merge_config, parse_yaml
+from rewind.config.load import MAX_YAML_DEPTH, check_plain_values, find_config_file, merge_config, parse_yaml, read_yaml
 from rewind.data.formats.cifar10 import find_cifar10
 from rewind.errors import ConfigErrors, RewindError
 from rewind.io.cache import JsonCache
@@ -57,6 +57,30 @@ def parse_overrides(overrides: Any) -> dict[str, dict[str, Any]]:
             where = f"overrides.{kind}.{name}"
             blocks[name] = _parse_values(_nest_keys({} if block is None else block, where), where)
     return parsed
+
+
+def main_overrides(config: Path = Path("config")) -> dict[str, dict[str, Any]]:
+    """The overrides of ``config.yaml``, as :func:`parse_overrides` gives them: they hold for commands as for jobs.
+
+    Args:
+        config: its folder.
+
+    Raises:
+        RewindError: for overrides that cannot be read.
+    """
+    path = config / Path(MAIN_CONFIG).name
+    try:
+        return parse_overrides((read_yaml(path).get("overrides") if path.is_file() else None) or {})
+    except RewindError as error:
+        raise RewindError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+
+
+def merge_overrides(*parsed: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Several results of :func:`parse_overrides`, of which the last has the last word."""
+    merged: dict[str, Any] = {}
+    for overrides in parsed:
+        merged = merge_config(merged, overrides)
+    return {kind: merged.get(kind) or {} for kind in ("studies", "datasets")}
 
 
 def _nest_keys(value: Any, where: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, overload
 
 from rewind import system_errors
+from rewind.commands import snakemake_command
 from rewind.errors import RewindError, printable
 from rewind.hashing import stable_hash
 from rewind.io.files import read_json, write_json
@@ -345,7 +346,7 @@ def _job_by_hand(record: Path, out: Path | None) -> Job:
     missing = [name for name in job.input if not Path(name).exists()]
     if missing:
         raise RewindError(
-            f"{missing[0]}: an input of this job is missing; run `snakemake --cores 1 {missing[0]}` first."
+            f"{missing[0]}: an input of this job is missing; run `{snakemake_command(missing[0])}` first."
         )
     checksums.verify_inputs(job)
     folder = Path(out or tempfile.mkdtemp(prefix="rewind-job-"))
@@ -375,9 +376,9 @@ def _record_of_file(target: str) -> Path:
             return records[name]
     near = difflib.get_close_matches(str(target_path), records, n=1)
     raise RewindError(
-        f"{target}: no job that makes this file was ever started here, so its inputs are not recorded. Run `snakemake "
-        f"--cores 1 {target_path}` once (with --forcerun if the file exists already); it does not matter if that run "
-        "fails." + (f" Did you mean {near[0]}?" if near else "")
+        f"{target}: no job that makes this file was ever started here, so its inputs are not recorded. Run "
+        f"`{snakemake_command(target_path, force=target_path.exists())}` once; it does not matter if that run fails."
+        + (f" Did you mean {near[0]}?" if near else "")
     )
 
 

@@ -22,6 +22,8 @@ NON_SEMANTIC = frozenset(
         "rewind.platform",  # names of processors, where a program is installed
         "rewind.gpu",  # which GPU is free
         "rewind.packaged",  # where the workflow is installed
+        "rewind.working_folder",  # where Snakemake is run
+        "rewind.commands",  # commands in messages
         "rewind.optional_packages",  # how packages are imported
         "rewind.registry",  # where code is that a study names; the rule names that code
         "rewind.config.base",  # how keys are declared and refused
@@ -47,6 +49,7 @@ NON_SEMANTIC = frozenset(
         "rewind.workflow.checksums",  # refuses inputs, or lets a job go on unchanged
         "rewind.workflow.temporary_files",  # removes what killed processes left behind
         "rewind.workflow.code_hash",  # computes these hashes
+        "rewind.workflow.what_ran",  # recorded beside tables, never in them
     }
 )
 """Modules, single definitions and methods that compute nothing. What only they call need not be named."""

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from rewind.commands import override_words, selected_by_default, study_of_file
 from rewind.config import Dataset, Study
 from rewind.config.base import ANY_VALUE, uncounted
 from rewind.config.encoders import Encoding
@@ -30,6 +29,8 @@ from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.code_hash import DefinitionHashes, load_code_hash
 from rewind.workflow.job import job_record_path
 from rewind.workflow.user_inputs import FILE_CONTENT
+from rewind.workflow.what_ran import in_words, typed_overrides, value_changes
+from rewind.working_folder import require_snakefile
 
 # ---- Jobs of a dry run, and Snakemake's records of outputs ---------------------------------------------------------
 
@@ -76,6 +77,12 @@ class PlannedJob:
     new: list[str] = field(default_factory=list)
 
 
+def studies_of_targets(targets: Sequence[str]) -> list[str]:
+    """Studies that targets name, by themselves or by a file; else those that ``config/config.yaml`` selects."""
+    named = [name if Path(f"config/studies/{name}.yaml").is_file() else study_of_file(name) for name in targets]
+    return list(dict.fromkeys(filter(None, named))) or selected_by_default()
+
+
 def planned_jobs(targets: Sequence[str]) -> list[PlannedJob]:
     """Jobs that ``snakemake TARGET…`` would run here, in its order; a study's name stands for all of that study."""
     return parse_dry_run(dry_run(targets))
@@ -87,12 +94,13 @@ def dry_run(targets: Sequence[str]) -> str:
     Raises:
         RewindError: with Snakemake's message, where it refuses.
     """
-    if not Path("Snakefile").is_file():
-        raise RewindError("no Snakefile here: go to the folder in which you run snakemake.")
-    studies = [name for name in targets if Path(f"config/studies/{name}.yaml").is_file()]
-    command = [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "--nolock"]
-    command += ["--config", f"studies=[{','.join(studies)}]"] if studies else []
+    require_snakefile()
+    if not all(name.strip() for name in targets):
+        raise RewindError("an empty target: name studies, result files or rules, or none for all studies.")
+    studies = studies_of_targets(targets)
     files = [name for name in targets if name not in studies]
+    command = [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "--nolock"]
+    command += override_words({"studies": studies, "overrides": typed_overrides(studies)})
     done = subprocess.run([*command, *(["--", *files] if files else [])], capture_output=True, text=True)
     if done.returncode:
         raise RewindError(f"snakemake -n refuses:\n{refusal_reason(done.stdout, done.stderr)}")
@@ -413,12 +421,12 @@ def _key_changes(old: list[Any], new: list[Any], names: list[tuple[str, Any]]) -
         if new_value is None or not _match_score(old_value, new_value):
             if name in uncounted_keys():
                 continue
-            yield f"{name or 'a key'} was {_in_words(old_value)} and is no longer given"
+            yield f"{name or 'a key'} was {in_words(old_value)} and is no longer given"
             continue
         remaining.remove(new_value)
         old_value = _without_uncounted(old_value, new_value)
-        yield from _value_changes(old_value, new_value, "" if isinstance(old_value, dict) else name)
-    yield from (f"a key is given now: {_in_words(value)}" for value in remaining)
+        yield from value_changes(old_value, new_value, "" if isinstance(old_value, dict) else name)
+    yield from (f"a key is given now: {in_words(value)}" for value in remaining)
 
 
 def _without_uncounted(old: Any, new: Any) -> Any:
@@ -440,35 +448,6 @@ def _match_score(first: Any, second: Any) -> int:
     if isinstance(first, dict):
         return 1 + len(first.keys() & second.keys())
     return 1
-
-
-def _value_changes(old: Any, new: Any, where: str) -> Iterator[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in [*old, *(name for name in new if name not in old)]:
-            if old.get(name) != new.get(name) or (name in old) != (name in new):
-                path = f"{where}.{name}" if where else str(name)
-                yield from _value_changes(old.get(name), new.get(name), path)
-    else:
-        yield f"{where or 'a key'}: {_in_words(old)} → {_in_words(new)}"
-
-
-def _in_words(value: Any) -> str:
-    """A value as configuration files have it, cut where it is long.
-
-    >>> _in_words(None), _in_words(True), _in_words(["origin", "hard"]), _in_words({"epochs": 8})
-    ('nothing', 'true', 'origin, hard', 'epochs: 8')
-    """
-    if value is None:
-        return "nothing"
-    if isinstance(value, list | tuple) and not any(isinstance(part, list | tuple | dict) for part in value):
-        text = ", ".join(map(_in_words, value)) or "an empty list"
-    elif isinstance(value, str):
-        text = value or "an empty text"
-    else:
-        flow = yaml.safe_dump(json.loads(json.dumps(value)), default_flow_style=True, allow_unicode=True, width=10_000)
-        text = flow.removesuffix("\n").removesuffix("\n...")
-        text = text[1:-1] if text.startswith("{") else text
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _file_changes(job: PlannedJob) -> Iterator[str]:

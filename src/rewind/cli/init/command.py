@@ -23,15 +23,16 @@ from rewind.cli.init.sizes import choose_network, this_machine
 from rewind.cli.init.study_files import evaluation_settings, files_to_write
 from rewind.cli.scaffold import (
     DATASETS_FOLDER,
-    check_working_folder,
     refuse_overwriting,
     safe_file_name,
     write_files,
 )
+from rewind.commands import snakemake_command
 from rewind.data.annotations import twin_of
 from rewind.data.readers import EXPORTED_ARRAYS, open_npz, read_embedding_file
 from rewind.errors import RewindError, printable_name
 from rewind.workflow.config import load_checked_config
+from rewind.working_folder import require_snakefile
 
 MAX_FAULTS_SHOWN = 50
 # File names that say nothing about their content: the study is then named after the folder.
@@ -76,7 +77,7 @@ def write_first_study(options: InitOptions) -> int:
     Raises:
         RewindError: naming everything that is wrong with the user's files at once, or other files with the same names.
     """
-    check_working_folder()
+    require_snakefile()
     _check_options(options)
     name = safe_file_name(options.name or _name_from_source(options.source))
     machine, data = this_machine(), _read_source(options.source, trained=not options.finished)
@@ -166,7 +167,7 @@ def _print_next_steps(name: str, options: InitOptions) -> None:
     print("the files were checked as the workflow checks them; next:")
     if not options.embeddings:
         print(f"  rewind rehearse {name}        # every stage on a few clips, and what the whole will cost")
-    print(f"  snakemake --cores all --config 'studies=[{name}]'")
+    print(f"  {snakemake_command(study=name)}")
     print(f"  rewind power {name}        # what difference it can detect")
 
 

@@ -21,6 +21,7 @@ from rewind.cli.scaffold import (
     yaml_comments,
     yaml_line,
 )
+from rewind.commands import snakemake_command
 from rewind.config import Image, Video
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.data.annotations import SPLITS
@@ -311,7 +312,7 @@ def _header_lines(subject: StudySubject, sizes: str) -> list[str]:
             f"Written by `{subject.command}`. Edit it as you like; every key is explained in config/README.md.",
             sizes,
             f"Try it:  rewind rehearse {subject.name}",
-            f"Run it:  snakemake --cores all --config 'studies=[{subject.name}]'",
+            f"Run it:  {snakemake_command(study=subject.name)}",
         ),
         yaml_line("title", subject.name.replace("_", " "), "of the report"),
         yaml_line("dataset", subject.name, f"config/datasets/{subject.name}.yaml"),

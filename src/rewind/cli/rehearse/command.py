@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import signal
 import subprocess
@@ -19,14 +18,14 @@ from rewind.cli.rehearse.cost import DEFAULT_GPU_TFLOPS, Machine, StudyCost, est
 from rewind.cli.rehearse.measured import FinishedJob, finished_jobs
 from rewind.cli.rehearse.shrink import REHEARSAL_FOLDER, PreparedRehearsal, prepare_rehearsal
 from rewind.config import Dataset, Study
-from rewind.config.load import merge_config, read_yaml
 from rewind.errors import RewindError
 from rewind.gpu import count_visible_gpus
 from rewind.io.files import read_json
 from rewind.platform import usable_cores
 from rewind.progress import format_duration
-from rewind.workflow.config import MAIN_CONFIG, load_config, parse_overrides
+from rewind.workflow.config import load_config, main_overrides
 from rewind.workflow.plan.rules import WorkflowPlan
+from rewind.working_folder import SNAKEFILES, find_snakefile, require_snakefile
 
 # ---- Running the checkout's own workflow in that folder ------------------------------------------------------------
 
@@ -59,25 +58,21 @@ class SnakemakeOutcome:
 def run_snakemake(folder: Path, checkout: Path, cores: int, gpus: int, targets: list[str]) -> SnakemakeOutcome:
     """Run the checkout's workflow in ``folder``; its output goes to ``snakemake.log`` there.
 
-    The checkout is on the Python path, so that modules of the user's own are found as they are in a real run.
-
     Args:
         folder: from :func:`rewind.cli.rehearse.shrink.prepare_rehearsal`.
-        checkout: folder of the Snakefile.
+        checkout: the working folder, which has the Snakefile and the profiles.
         cores, gpus: for Snakemake.
         targets: rules or files to make.
     """
-    snakefile, profile = checkout / "Snakefile", checkout / "profiles/default"
+    snakefile, profile = find_snakefile(checkout) or checkout / SNAKEFILES[0], checkout / "profiles/default"
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--directory", str(folder)]
     command += ["--cores", str(cores), "--resources", f"gpu={gpus}", "--keep-going"]
     command += ["--workflow-profile", str(profile)] if profile.is_dir() else []
-    paths = [str(checkout), *filter(None, [os.environ.get("PYTHONPATH")])]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     log, started, printed_at = folder / "snakemake.log", time.monotonic(), 0.0
     failed: dict[str, None] = {}  # in the order of failure, each rule once
     with log.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(
-            [*command, *targets], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [*command, *targets], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         # SIGTERM would end this process at once and leave Snakemake running: as an exception it ends both.
         handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -204,8 +199,8 @@ def rehearse(names: list[str], options: RehearseOptions, json_file: Path | None)
     Raises:
         RewindError: for a folder without the workflow, or a study that is refused before its first job.
     """
+    require_snakefile()
     cwd = Path.cwd()
-    require_snakefile(cwd)
     studies = [(name, *load_with_overrides(name)) for name in names]  # all are read before the first is run
     rehearsals = []
     for name, study, datasets in studies:
@@ -219,27 +214,9 @@ def rehearse(names: list[str], options: RehearseOptions, json_file: Path | None)
     return 0 if all(rehearsal.good for rehearsal in rehearsals) else 1
 
 
-def require_snakefile(folder: Path) -> None:
-    """Refuse a folder that does not have the workflow.
-
-    Raises:
-        RewindError: if there is no Snakefile.
-    """
-    if not (folder / "Snakefile").is_file():
-        raise RewindError(
-            f"{folder}: no Snakefile here; go to the folder in which you run snakemake, and rehearse there."
-        )
-
-
 def load_with_overrides(name: str) -> tuple[Study, dict[str, Dataset]]:
     """A study and its datasets, with those overrides of ``config/config.yaml`` that are about them."""
-    config = read_yaml(Path(MAIN_CONFIG)) if Path(MAIN_CONFIG).is_file() else {}
-    overrides = config.get("overrides") or {}
-    try:
-        parse_overrides(overrides)
-    except RewindError as error:
-        raise RewindError(f"{MAIN_CONFIG}: {error}") from None
-    overrides = merge_config({}, overrides)
+    overrides = main_overrides()
     # Overrides of a study or dataset that is not loaded are refused: which datasets there are is known only after the
     # study was loaded once.
     own_overrides = {"studies": _overrides_of(overrides, "studies", {name})}

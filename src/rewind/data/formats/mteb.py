@@ -38,6 +38,7 @@ from rewind.io.files import atomic_write, read_json, reraise_system_error, write
 from rewind.io.schema import Column, RowChecks, Schema, cell_fault
 from rewind.progress import track
 from rewind.registry import DUMMY_DATA, FORMATS, import_path
+from rewind.working_folder import add_own_modules
 
 TASK_FILE = "task.json"
 MEDIA = {"videos": "video", "images": "image"}
@@ -277,6 +278,7 @@ def _find_task(source: MtebSource, where: str) -> Any:
         task = optional_packages.mteb().get_task(source.task, **narrow)
     except (KeyError, ValueError) as error:
         package, dot, _ = source.task.partition(".")  # MTEB's own names may have a dot, as `DiDeMoT2VRetrieval.v2`
+        add_own_modules()
         if not dot or importlib.util.find_spec(package) is None:
             reason = str(error).strip("\"'").removeprefix("KeyError: ").rstrip(".?")
             raise RewindError(f"{where}.task: {reason}; correct the name.") from error

@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from rewind.commands import snakemake_command
 from rewind.config import Dataset, Study
 from rewind.config.base import NAME_PATTERN
 from rewind.config.methods import ZERO_SHOT_MODELS
@@ -422,7 +423,7 @@ def _read_numbers(
         may_be_empty: whether there may be no row, as in a study of one method, which compares none.
     """
     if not path.is_file():
-        raise RewindError(f"{path}: missing; a board needs finished studies (`snakemake --cores all`).")
+        raise RewindError(f"{path}: missing; a board needs finished studies (`{snakemake_command(path)}`).")
     table = read_csv(path, text)
     if table.empty and not may_be_empty:
         raise RewindError(f"{path}: it has no rows below its header; run the study again.")
