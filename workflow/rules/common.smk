@@ -5,6 +5,7 @@ where ``plan.train_inputs`` is a function of a job's wildcards, answered by ``St
 """
 
 import atexit
+import os
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from rewind.video.shards import how_to_restore_shards, missing_shards
 from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.checksums import how_to_restore, is_made_otherwise, lost_outputs, restore_times
 from rewind.workflow.code_hash import StageCode
-from rewind.workflow.config import custom_rules, load_checked_config, load_config
+from rewind.workflow.config import ONLY_KEYS, custom_rules, load_checked_config, load_config
 from rewind.workflow.plan.files import Unwatched, UserFile
 from rewind.workflow.plan.rules import CodeHashes, WorkflowPlan
 from rewind.workflow.plan.study import DRAWN_OF_A_RUN, PICTURES, PICTURES_OF_A_RUN
@@ -26,9 +27,9 @@ from rewind.workflow.stale import recorded_time
 from rewind.workflow.user_inputs import UserInputs
 
 # Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for is there. Jobs
-# that read the workflow anew on another machine need only the keys.
+# that read the workflow anew on another machine need only the keys, and so does `rewind why`.
 try:
-    if FIRST_PROCESS:
+    if FIRST_PROCESS and not os.environ.get(ONLY_KEYS):
         STUDIES, DATASETS = load_checked_config(config, CACHE_FILE, sys.argv[1:], HOME, TYPED)
     else:
         STUDIES, DATASETS = load_config(config, HOME, TYPED)

@@ -124,6 +124,8 @@ def _parse_values(value: Any, where: str) -> Any:
 # ---- Loading and checking the selected studies ---------------------------------------------------------------------
 
 MAIN_CONFIG = "config/config.yaml"
+ONLY_KEYS = "REWIND_ONLY_KEYS"
+"""Environment variable of a dry run that asks what is stale: nothing is checked but keys, since no job will start."""
 
 
 def load_config(

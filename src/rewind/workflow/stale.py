@@ -10,6 +10,7 @@ import ast
 import base64
 import functools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from rewind.hashing import sha256_of
 from rewind.io.files import read_cached_json, read_json, write_text
 from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.code_hash import DefinitionHashes, load_code_hash
+from rewind.workflow.config import ONLY_KEYS
 from rewind.workflow.job import job_record_path
 from rewind.workflow.user_inputs import FILE_CONTENT
 from rewind.workflow.what_ran import in_words, typed_overrides, value_changes
@@ -79,6 +81,8 @@ class PlannedJob:
 
 def studies_of_targets(targets: Sequence[str]) -> list[str]:
     """Studies that targets name, by themselves or by a file; else those that ``config/config.yaml`` selects."""
+    if not all(name.strip() for name in targets):
+        raise RewindError("an empty target: name studies, result files or rules, or none for all studies.")
     named = [name if Path(f"config/studies/{name}.yaml").is_file() else study_of_file(name) for name in targets]
     return list(dict.fromkeys(filter(None, named))) or selected_by_default()
 
@@ -95,13 +99,16 @@ def dry_run(targets: Sequence[str]) -> str:
         RewindError: with Snakemake's message, where it refuses.
     """
     require_snakefile()
-    if not all(name.strip() for name in targets):
-        raise RewindError("an empty target: name studies, result files or rules, or none for all studies.")
     studies = studies_of_targets(targets)
     files = [name for name in targets if name not in studies]
     command = [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "--nolock"]
     command += override_words({"studies": studies, "overrides": typed_overrides(studies)})
-    done = subprocess.run([*command, *(["--", *files] if files else [])], capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, *(["--", *files] if files else [])],
+        capture_output=True,
+        text=True,
+        env=os.environ | {ONLY_KEYS: "yes"},
+    )
     if done.returncode:
         raise RewindError(f"snakemake -n refuses:\n{refusal_reason(done.stdout, done.stderr)}")
     return done.stdout + "\n" + done.stderr
