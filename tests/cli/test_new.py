@@ -135,19 +135,52 @@ def test_the_next_commands_of_the_current_folder(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out.endswith("Next:\n    snakemake -n\n    snakemake --cores all\n")
 
 
-def test_a_folder_with_something_in_it_is_refused(tmp_path, capsys):
+def test_a_folder_of_data_becomes_a_working_folder(tmp_path, capsys):
+    for name in (".git/HEAD", "data/clips/a.mp4", "notes.txt", "config/mine.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    assert main(["new", str(tmp_path)]) == 0
+    assert (tmp_path / "Snakefile").is_file() and (tmp_path / "notes.txt").read_text() == "mine"
+    assert main(["new", str(tmp_path)]) == 1
+    expect_error(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", ["README.md", "config/config.yaml", "config", "profiles/default", "Snakefile/a.txt"])
+def test_a_file_in_the_way_is_named(tmp_path, capsys, name):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    before = below(tmp_path, ".")
+    assert main(["new", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert name.removesuffix("/a.txt") in said
+    expect_error(said)
+    assert below(tmp_path, ".") == before
+
+
+def test_what_cannot_be_updated_is_refused(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("mine")
-    for options in ([], ["--update"]):
-        assert main(["new", str(tmp_path), *options]) == 1
-        said = capsys.readouterr().err
-        assert said.startswith(f"error: {tmp_path}: ")
-        expect_error(said)
+    assert main(["new", str(tmp_path), "--update"]) == 1
+    expect_error(capsys.readouterr().err)
     assert main(["new", str(tmp_path / "notes.txt")]) == 1
     expect_error(capsys.readouterr().err, "FOLDER: notes.txt")
     (tmp_path / ".rewind.json").write_text('{"files": [1]}')
     assert main(["new", str(tmp_path), "--update"]) == 1
     expect_error(capsys.readouterr().err, ".rewind.json")
     assert below(tmp_path, ".") == {"notes.txt", ".rewind.json"}
+
+
+@pytest.mark.parametrize("there, here", [("0.3.0", "0.2.0"), ("0.2.1.dev9+gabc1234", "0.2.1.dev8"), ("10.0", "9.1")])
+def test_an_older_rewind_does_not_replace_files_of_a_newer_one(tmp_path, capsys, monkeypatch, there, here):
+    monkeypatch.setattr(new, "installed_version", lambda: there)
+    assert main(["new", str(tmp_path / "work")]) == 0
+    monkeypatch.setattr(new, "initial_files", lambda: {"Snakefile": "older"})
+    monkeypatch.setattr(new, "installed_version", lambda: here)
+    capsys.readouterr()
+    assert main(["new", "--update", str(tmp_path / "work")]) == 1
+    expect_error(capsys.readouterr().err, "work")
+    assert (tmp_path / "work/Snakefile").read_text() != "older"
+    monkeypatch.setattr(new, "installed_version", lambda: there)
+    assert main(["new", "--update", str(tmp_path / "work")]) == 0
 
 
 def test_a_folder_that_could_not_be_finished_stays_empty(tmp_path, capsys, monkeypatch):

@@ -34,7 +34,8 @@ frames: {max_frames: 3, size: 32, keep_in_memory: true}
 text: {tokenizer: words, max_words: 12}
 training: {epochs: 1, lr: 1.0e-3, batch: {size: 8, captions: one, twins_together: true}}
 methods:
-  attention: {head: mylab.heads.AttentionPool, label: Attention pool, training: {objective: mylab.margin.hardest_margin}}
+  attention:
+    {head: mylab.heads.AttentionPool, label: Attention pool, training: {objective: mylab.margin.hardest_margin}}
   meanP: {head: meanP}
 seeds: [0, 1]
 sanity: null
@@ -46,7 +47,7 @@ figures: {examples: 2}
 
 
 def make_own_study(folder: Path, name: str = "own") -> Path:
-    """The folder, as `rewind new` makes it, with modules, clips, a data set and a study that `config.yaml` does not select."""
+    """The folder, as `rewind new` makes it, with modules, clips, a data set and a study that is not the default one."""
     with contextlib.redirect_stdout(io.StringIO()):
         assert main(["new", str(folder)]) == 0
     for page in PAGES:

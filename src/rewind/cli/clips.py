@@ -140,9 +140,9 @@ def find_data_folder(name: str) -> Path:
         return Path(name)
     folder = Path("results/data") / name
     if not folder.is_dir() and Path(f"config/studies/{name}.yaml").is_file():
-        from rewind.config import load_study
+        from rewind.workflow.config import load_configured_study
 
-        folder = Path("results/data") / load_study(name).dataset
+        folder = Path("results/data") / load_configured_study(name).dataset
     require_regular_file(folder / "items.csv", missing_ok=True)
     if not (folder / "items.csv").is_file():
         from rewind.commands import prepare_command

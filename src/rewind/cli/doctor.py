@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -60,8 +61,12 @@ class Finding:
     needed: bool = True
 
 
-def examine_machine() -> list[Finding]:
-    """Look at everything that a run needs or records, in the order of the report."""
+def examine_machine(studies: Sequence[str] = ()) -> list[Finding]:
+    """Look at everything that a run needs or records, in the order of the report.
+
+    Args:
+        studies: names; none: those that ``config/config.yaml`` selects.
+    """
     findings = [_python(), *_packages(), *_check_imports()]
     frames = _frame_reader()
     if any(not finding.good for finding in [*findings, frames]):
@@ -69,7 +74,16 @@ def examine_machine() -> list[Finding]:
     from rewind.provenance import environment
 
     record = environment()
-    return [*findings, *_versions(record), frames, _ffmpeg(), *_devices(record), *_machine(), _git(record), *_studies()]
+    return [
+        *findings,
+        *_versions(record),
+        frames,
+        _ffmpeg(),
+        *_devices(record),
+        *_machine(),
+        _git(record),
+        *_studies(studies),
+    ]
 
 
 def format_findings(findings: list[Finding]) -> str:
@@ -259,18 +273,25 @@ def _git(record: dict[str, Any]) -> Finding:
     return Finding("git commit", f"{found} ({workflow_home()})", commit is not None, how, needed=False)
 
 
-def _studies() -> list[Finding]:
-    """Studies of this folder whose large towers start from random weights, or from a file that is not there."""
-    return [finding for path in sorted(Path("config/studies").glob("*.yaml")) if (finding := _study(path.stem))]
+def _studies(names: Sequence[str]) -> list[Finding]:
+    """Studies whose large towers start from random weights, or from a file that is not there.
+
+    Args:
+        names: of the studies; none: those that ``config/config.yaml`` selects.
+    """
+    from rewind.commands import selected_by_default
+
+    return [finding for name in names or selected_by_default() if (finding := _study(name))]
 
 
 def _study(name: str) -> Finding | None:
-    from rewind.config import load_study
+    from rewind.workflow.config import load_configured_study
 
     try:
-        study = load_study(name)
+        study = load_configured_study(name)
     except RewindError as error:
-        return Finding(f"study {name}", str(error).splitlines()[0], False, "correct the file", needed=False)
+        reason = "; ".join(line.strip() for line in str(error).splitlines())
+        return Finding(f"study {name}", reason, False, "correct the file", needed=False)
     backbone, subject = study.backbone, f"study {name}"
     if backbone.weights and not Path(backbone.weights).exists():
         how = f"put the weights there, or name others in config/studies/{name}.yaml, backbone.weights"

@@ -26,7 +26,7 @@ from rewind.cli.scaffold import (
     write_files,
 )
 from rewind.commands import snakemake_command
-from rewind.config import Dataset, Method, load_dataset
+from rewind.config import Dataset, Method
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.load import parse_yaml, read_yaml
 from rewind.config.methods import PRECOMPUTED_MODELS, ScoreOptions
@@ -34,7 +34,7 @@ from rewind.data.annotations import read_annotations
 from rewind.data.formats.table import read_table_rows
 from rewind.data.questions import QUESTION_TABLES
 from rewind.errors import RewindError
-from rewind.workflow.config import MAIN_CONFIG, load_checked_config
+from rewind.workflow.config import MAIN_CONFIG, load_checked_config, load_configured_dataset
 from rewind.workflow.job import PRINT_TABLES
 from rewind.workflow.plan.rules import WorkflowPlan
 from rewind.workflow.plan.study import StudyPlan
@@ -206,7 +206,7 @@ def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[s
     if not options.data.endswith(".csv"):
         if options.videos:
             raise RewindError(f"--videos: config/datasets/{options.data}.yaml says where its clips are; remove it.")
-        return load_dataset(options.data).model_copy(update=options.questions), {}
+        return load_configured_dataset(options.data).model_copy(update=options.questions), {}
     twins = _has_twins(Path(options.data))
     if not options.videos and options.encoder:
         raise RewindError("--encoder looks at clips: say where they are with --videos FOLDER.")

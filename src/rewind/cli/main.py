@@ -171,9 +171,12 @@ def _add_doctor(commands: argparse._SubParsersAction[Any]) -> None:
     doctor = commands.add_parser(
         "doctor",
         description="List what this machine has, what is missing, and how to get it. It looks at Python packages, "
-        "ffmpeg, GPUs, memory and disk, and at the weights that the studies in config/studies need. The exit code is 1 "
+        "ffmpeg, GPUs, memory and disk, and at the weights that studies need. The exit code is 1 "
         "if something required is missing. With --gpu it checks instead what only a GPU can show, in up to ten minutes "
         "(docs/cluster.md), and the exit code is 1 if a check has failed.",
+    )
+    doctor.add_argument(
+        "study", nargs="*", metavar="STUDY", help="studies to look at (default: all in config/config.yaml)"
     )
     doctor.add_argument("--gpu", action="store_true", help="check a GPU: results, exactness, memory, speed")
     gpu = doctor.add_argument_group("with --gpu")
@@ -193,7 +196,7 @@ def _doctor(options: argparse.Namespace) -> int:
         return _check_gpu(options)
     from rewind.cli.doctor import examine_machine, format_findings
 
-    findings = examine_machine()
+    findings = examine_machine(options.study)
     print(format_findings(findings))
     return 0 if all(finding.good or not finding.needed for finding in findings) else 1
 
@@ -249,9 +252,9 @@ def _add_opposites(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _opposites(options: argparse.Namespace) -> int:
     from rewind.cli.opposites import write_opposites
-    from rewind.config import load_dataset
+    from rewind.workflow.config import load_configured_dataset
 
-    dataset = load_dataset(options.dataset)
+    dataset = load_configured_dataset(options.dataset)
     print(write_opposites(dataset, options.out or Path(f"{dataset.name}_opposites.csv")))
     return 0
 
@@ -373,10 +376,10 @@ def _add_new(commands: argparse._SubParsersAction[Any]) -> None:
     new = commands.add_parser(
         "new",
         description="Create a working folder: a Snakefile that uses the installed workflow, configuration, profiles. "
-        "It holds all your own files and keeps working after an upgrade of Rewind. A folder that is not empty is "
-        "refused.",
+        "It holds all your own files and keeps working after an upgrade of Rewind. What is in the folder already "
+        "stays; it is refused where a file is in the way.",
     )
-    new.add_argument("folder", type=Path, metavar="FOLDER", help="a folder that does not exist or is empty")
+    new.add_argument("folder", type=Path, metavar="FOLDER", help="a new folder, or one that holds your data")
     new.add_argument(
         "--update",
         action="store_true",
@@ -418,6 +421,8 @@ def _add_power(commands: argparse._SubParsersAction[Any]) -> None:
 def _power(options: argparse.Namespace) -> int:
     from rewind.cli.power import PowerFolders, PowerOptions, power_report
     from rewind.config import load_study
+    from rewind.workflow.config import main_overrides
+    from rewind.workflow.what_ran import study_that_ran
 
     power_options = PowerOptions(
         setting=options.setting,
@@ -428,8 +433,14 @@ def _power(options: argparse.Namespace) -> int:
         r1=options.r1,
         alike=options.alike,
     )
-    study = load_study(options.study.stem, options.study.parent)
-    print(power_report(study, power_options, PowerFolders(datasets=options.study.parent.parent / "datasets")))
+    name, config = options.study.stem, options.study.parent.parent
+    folders = PowerFolders(datasets=config / "datasets")
+    results = folders.results / name
+    if (results / "metrics.csv").is_file():  # more seeds are what the command is asked about
+        study, _ = study_that_ran(results, config, except_for=("seeds",))
+    else:
+        study = load_study(name, options.study.parent, main_overrides(config)["studies"].get(name))
+    print(power_report(study, power_options, folders))
     return 0
 
 

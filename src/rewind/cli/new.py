@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from rewind.cli.scaffold import write_files
+from rewind.commands import rewind_command
 from rewind.errors import RewindError
 from rewind.hashing import sha256_hex, sha256_of
 from rewind.io.files import check_output_folder, read_json, write_json
@@ -19,6 +21,7 @@ RECORD_FILE = ".rewind.json"
 """Holds the version and a SHA-256 of every file as written, so that an update can recognise the user's edits."""
 # Template → name in the folder. The template has no dot: git would apply a .gitignore to the templates themselves.
 TEMPLATE_FILES = {"Snakefile": "Snakefile", "README.md": "README.md", "gitignore": ".gitignore"}
+MAX_SHOWN_FILES = 5
 COPIED_PATHS = ("config", "profiles", "envs/constraints.txt")
 _VERSION_KEY, _FILES_KEY = "rewind", "files"
 
@@ -46,7 +49,7 @@ def make_working_folder(folder: Path, update: bool = False) -> int:
     """Create or update a working folder, and print what was written, kept or removed.
 
     Raises:
-        RewindError: for a folder that is not empty, or to be updated and not made by ``rewind new``.
+        RewindError: for a folder in which files are in the way, or to be updated and not made by ``rewind new``.
     """
     check_output_folder(folder, "FOLDER")
     if update:
@@ -90,20 +93,36 @@ def initial_files() -> dict[str, str]:
 
 
 def create_folder(folder: Path) -> list[str]:
-    """Write :func:`initial_files` into a folder that is absent or empty, and return their names.
+    """Write :func:`initial_files` into a folder, and return their names; what else is there stays as it is.
 
     Raises:
-        RewindError: if the folder is not empty.
+        RewindError: if ``rewind new`` made the folder before, or naming every file that is in the way.
     """
-    if folder.is_dir() and any(folder.iterdir()):
-        raise RewindError(
-            f"{folder}: not empty; name another folder, or add --update if `rewind new` made it and its files are to "
-            "be brought up to date."
-        )
+    if (folder / RECORD_FILE).exists():
+        command = rewind_command("new", "--update", folder)
+        raise RewindError(f"{folder}: `rewind new` made it before; `{command}` brings its files up to date.")
     files = initial_files()
+    if in_the_way := _in_the_way(folder, files):
+        shown = ", ".join(in_the_way[:MAX_SHOWN_FILES])
+        more = f" and {len(in_the_way) - MAX_SHOWN_FILES} more" if len(in_the_way) > MAX_SHOWN_FILES else ""
+        raise RewindError(
+            f"{folder}: in the way of files of these names: {shown}{more}; move them, or name another folder."
+        )
     with write_files({folder / name: text for name, text in files.items()}):  # half a folder would be refused next time
         _write_record(folder, {name: _hash_text(text) for name, text in files.items()})
     return list(files)
+
+
+def _in_the_way(folder: Path, files: Iterable[str]) -> list[str]:
+    """What stands in a folder where these files would be: the files, or one in the place of a folder of theirs."""
+    found: dict[str, None] = {}
+    for name in files:
+        for part in [*reversed(Path(name).parents), Path(name)][1:]:
+            path = folder / part
+            if path.is_symlink() or (path.exists() and not (path.is_dir() and part != Path(name))):
+                found[str(part)] = None
+                break
+    return list(found)
 
 
 def update_folder(folder: Path) -> UpdateReport:
@@ -152,12 +171,28 @@ def _read_record(folder: Path) -> dict[str, str]:
             "`rewind new` and copy your files into it."
         )
     content = read_json(folder / RECORD_FILE)
-    files = content.get(_FILES_KEY) if isinstance(content, dict) else None
+    files, version = (content.get(key) if isinstance(content, dict) else None for key in (_FILES_KEY, _VERSION_KEY))
     if not isinstance(files, dict) or not all(isinstance(sha256, str) for sha256 in files.values()):
         raise RewindError(
             f"{folder / RECORD_FILE}: not as `rewind new` wrote it; take it back from a copy of the folder."
         )
+    if _is_newer(version):
+        raise RewindError(
+            f"{folder}: its files are those of Rewind {version}, and this is {installed_version()}; update Rewind, or "
+            "its older files would replace newer ones."
+        )
     return files
+
+
+def _is_newer(version: Any) -> bool:
+    """Whether a version is later than the installed one, as far as both are known; the commit in a version is not."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        there, here = (Version(str(each)).public for each in (version, installed_version()))
+    except InvalidVersion:
+        return False
+    return Version(there) > Version(here)
 
 
 def _hash_text(text: str) -> str:

@@ -75,6 +75,20 @@ def main_overrides(config: Path = Path("config")) -> dict[str, dict[str, Any]]:
         raise RewindError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
+def load_configured_study(name: str, config: Path = Path("config"), typed: Mapping[str, Any] | None = None) -> Study:
+    """A study with the overrides of ``config.yaml``, and with those that were ``typed`` when it was run."""
+    overrides = merge_overrides(main_overrides(config), typed or {})
+    return load_study(name, config / "studies", overrides["studies"].get(name))
+
+
+def load_configured_dataset(
+    name: str, config: Path = Path("config"), typed: Mapping[str, Any] | None = None
+) -> Dataset:
+    """A data set, likewise."""
+    overrides = merge_overrides(main_overrides(config), typed or {})
+    return load_dataset(name, config / "datasets", overrides["datasets"].get(name))
+
+
 def merge_overrides(*parsed: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Several results of :func:`parse_overrides`, of which the last has the last word."""
     merged: dict[str, Any] = {}

@@ -15,13 +15,13 @@ from typing import Any
 import yaml
 
 from rewind.commands import STUDY_RECORD, snakemake_command
-from rewind.config import Dataset, Study, load_dataset, load_study
+from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.hashing import sha256_of
 from rewind.io.files import read_json, write_json
 from rewind.provenance import typed_config, user_command
 from rewind.workflow.checksums import how_to_remake
-from rewind.workflow.config import main_overrides, merge_overrides, parse_overrides
+from rewind.workflow.config import load_configured_dataset, load_configured_study, merge_overrides, parse_overrides
 from rewind.workflow.job import Job
 
 RECORD_FORMAT = 1
@@ -105,9 +105,9 @@ def study_that_ran(results: Path, config: Path, except_for: Collection[str] = ()
             files of numbers are not those that the study's tables show.
     """
     name, record = results.name, _read_record(results)
-    overrides = merge_overrides(main_overrides(config), parse_overrides(record["overrides"] if record else {}))
-    study = load_study(name, config / "studies", overrides["studies"].get(name))
-    dataset = load_dataset(study.dataset, config / "datasets", overrides["datasets"].get(study.dataset))
+    typed = parse_overrides(record["overrides"] if record else {})
+    study = load_configured_study(name, config, typed)
+    dataset = load_configured_dataset(study.dataset, config, typed)
     study_file = f"{config / 'studies' / name}.yaml"
     if record is None:
         differences = [f"{study_file}: {line}" for line in _run_differences(results, study)]
