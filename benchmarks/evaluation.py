@@ -15,6 +15,7 @@ import argparse
 import multiprocessing
 import resource
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -77,7 +78,7 @@ def measured(job: tuple[str, int, str]) -> tuple[float, int]:
     device = torch.device(where)
     torch.manual_seed(0)
     keep_freed_memory()
-    model = Clip4Clip(Given(), HEADS[name](WIDTH, layers=4, positions=77)).to(device).eval()
+    model = Clip4Clip(Given(), HEADS.find(name)(WIDTH, layers=4, positions=77)).to(device).eval()
     text = torch.randn(count, *([WORDS] if model.head.reads_words else []), WIDTH)
     inputs = CachedFrames(
         torch.randn(count, FRAMES, WIDTH).numpy(), torch.ones(count, FRAMES, dtype=torch.uint8).numpy()
@@ -87,10 +88,10 @@ def measured(job: tuple[str, int, str]) -> tuple[float, int]:
     return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def heads(count: int, device: str) -> pd.DataFrame:
+def heads(count: int, device: str, names: Iterable[str]) -> pd.DataFrame:
     """A row for each head; each in a process of its own, of which the kernel tells the peak."""
     rows = []
-    for name in ["seqTransf", *(name for name in HEADS if name != "seqTransf")]:
+    for name in ["seqTransf", *(name for name in names if name != "seqTransf")]:
         some = min(count, PART.get(name, count))
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             seconds, peak = pool.apply(measured, ((name, some, device),))
@@ -121,11 +122,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=200, help="captions, and clips, of tightTransf's part")
     parser.add_argument("--rows", type=int, default=2, help="rows of blocks of the double loop that are timed")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--heads", action="store_true", help="measure every head alone")
+    parser.add_argument("--heads", nargs="*", choices=HEADS.names(), help="measure every head alone, or only these")
     parser.add_argument("--out", type=Path, default=Path("results/evaluation.csv"), help="figures of --heads")
     options = parser.parse_args()
-    if options.heads:
-        found = heads(options.queries, options.device)
+    if options.heads is not None:
+        found = heads(options.queries, options.device, options.heads or HEADS.names())
         write_csv(options.out, found)
         print(published(found)["heads"], f"all figures: {options.out}", sep="\n\n")
         return
@@ -139,7 +140,7 @@ def main() -> None:
     print(f"{n} captions x {n} clips of {FRAMES} frames, {device}, {torch.get_num_threads()} threads")
     print(f"{'head':12} {'once':>10} {'double loop':>14} {'ratio':>8}")
     for name in ("meanP", "seqLSTM", "seqTransf"):
-        model = Clip4Clip(Given(), HEADS[name](WIDTH, layers=4, positions=77)).to(device).eval()
+        model = Clip4Clip(Given(), HEADS.find(name)(WIDTH, layers=4, positions=77)).to(device).eval()
         inputs = CachedFrames(frames.numpy(), mask.numpy())
         once = timed(lambda m=model, i=inputs: similarity_matrix(m, text, i, keys, device), device)
         part = timed(lambda m=model: double_loop(m, text, frames, mask, options.rows, device), device)
@@ -147,7 +148,7 @@ def main() -> None:
         print(f"{name:12} {once:8.2f} s {loop:12.1f} s {loop / once:7.0f}x")
     print(f"double loop: {options.rows} of {blocks} rows of blocks timed, the rest extrapolated")
     p = options.pairs
-    model = Clip4Clip(Given(), HEADS["tightTransf"](WIDTH, layers=4, positions=77)).to(device).eval()
+    model = Clip4Clip(Given(), HEADS.find("tightTransf")(WIDTH, layers=4, positions=77)).to(device).eval()
     inputs = CachedFrames(frames[:p].numpy(), mask[:p].numpy())
     part = timed(lambda: similarity_matrix(model, text[:p], inputs, keys, device), device)
     whole = part * n * n / p**2

@@ -76,7 +76,7 @@ def error(found: Gradients, full: Gradients) -> float:
 def measure(world: World) -> dict[tuple[str, int], float]:
     """Error by head and micro-batch, the same on every rank."""
     errors = {}
-    for head in HEADS:
+    for head in HEADS.names():
         full = exact(head, None)
         for size in MICRO_BATCHES:
             errors[head, size] = error(exact(head, size, world), full)
@@ -110,11 +110,13 @@ def main() -> None:
     torch.set_num_threads(1)
     worlds = {size: measure_world(size) for size in WORLDS}
     plain = {
-        (head, size): error(accumulated(head, size), exact(head, None)) for head in HEADS for size in MICRO_BATCHES
+        (head, size): error(accumulated(head, size), exact(head, None))
+        for head in HEADS.names()
+        for size in MICRO_BATCHES
     }
     print(f"| head | micro-batch | {' | '.join(f'exact, world {size}' for size in WORLDS)} | accumulation |")
     print("|---|---:|" + "---:|" * (len(WORLDS) + 1))
-    for head in HEADS:
+    for head in HEADS.names():
         for size in MICRO_BATCHES:
             cells = [f"{worlds[world][head, size]:.1e}" for world in WORLDS] + [f"{plain[head, size]:.1e}"]
             print(f"| {head} | {size} of {ROWS} | {' | '.join(cells)} |")

@@ -273,7 +273,7 @@ def table(head: str, results: dict[str, dict], batch: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--heads", nargs="+", choices=HEADS)
+    parser.add_argument("--heads", nargs="+", choices=HEADS.names())
     parser.add_argument("--steps", type=int, help="timed steps after the one to warm up (CPU 2, GPU 20)")
     parser.add_argument("--clip4clip", type=Path, metavar="FOLDER", help="a checkout of CLIP4Clip (CPU only)")
     parser.add_argument("--profile", action="store_true", help="operations on the CPU too")
@@ -283,7 +283,7 @@ def main() -> None:
         serve(json.loads(given.serve))
         return
     gpu = torch.cuda.is_available()
-    for head in given.heads or (list(HEADS) if gpu else ["meanP"]):
+    for head in given.heads or (HEADS.names() if gpu else ["meanP"]):
         found = variants(head, given.clip4clip)
         # Four models of a GPU's batch do not fit side by side: there every variant runs alone.
         groups = [{name: keys} for name, keys in found.items()] if gpu else [found]
