@@ -18,15 +18,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rewind.config import Dataset, Study
-from rewind.config.load import read_yaml
+from rewind.config import Study
 from rewind.config.report import RANK_COLUMN, split_column
 from rewind.errors import RewindError
 from rewind.io.files import check_id, read_csv, read_json, write_csv, write_json, write_text
 from rewind.provenance import environment, hardware
 from rewind.statistics.rank_files import read_not_evaluated
 from rewind.workflow.checksums import verify_files_below
-from rewind.workflow.config import MAIN_CONFIG, load_config, selected_studies
+from rewind.workflow.config import load_configured_study
+from rewind.workflow.what_ran import study_that_ran, value_changes
 
 # ---- Benchmarks with published results -----------------------------------------------------------------------------
 # A program benchmarks/<name>.py has `published(table)`, which returns name → Markdown, and may have `slim(table)`,
@@ -278,9 +278,7 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
         RewindError: for a study that is not finished, that ran with another configuration than its file has now, or
             whose folder has results of another machine.
     """
-    study, dataset = _present_config(name)
-    for method, seed in study.runs():
-        _check_run_keys(study, method, seed, results / f"runs/{method}/seed{seed}/run.json")
+    study, dataset = study_that_ran(results, Path("config"))
     files = dict(MAIN_FILES)
     files |= CHANCE_FILES if "binary" in study.evaluation.settings else {}
     files |= ORDER_FILES if study.evaluation.order else {}
@@ -347,43 +345,9 @@ def drop_unread_columns(text: str) -> str:
 
 def changed_keys(name: str, folder: Path) -> list[str]:
     """Keys of a published study that have another value in its file now, of those that change numbers or tables."""
-    study, _ = _present_config(name)
+    study = load_configured_study(name)
     stored = Study.model_validate(read_json(folder / "keys.json")["study"])
-    return changed_values(stored.fingerprint(), study.fingerprint())
-
-
-def _present_config(name: str) -> tuple[Study, Dataset]:
-    """A study and its dataset, as the workflow would run them now."""
-    config = read_yaml(Path(MAIN_CONFIG))
-    names = selected_studies(config) if config.get("studies") else []
-    studies, datasets = load_config(config | {"studies": list(dict.fromkeys([*names, name]))})
-    return studies[name], datasets[studies[name].dataset]
-
-
-def _check_run_keys(study: Study, method: str, seed: int, file: Path) -> None:
-    recorded, present = read_json(file).get("spec", {}), study.run_spec(method, seed=seed).fingerprint()
-    if study.pretraining:  # the weights are those of the pre-training
-        present["backbone"].pop("weights")
-    parts = ("backbone", "frames", "text", "method")
-    if differences := changed_values({p: recorded.get(p, {}) for p in parts}, {p: present[p] for p in parts}):
-        raise RewindError(
-            f"{file}: this run's keys differ from those now in config/studies/{study.name}.yaml: "
-            f"{'; '.join(differences[:3])}. Run the study with its present file, then publish it."
-        )
-
-
-def changed_values(before: Any, after: Any, key: str = "") -> list[str]:
-    """A line for every value that both have and that differs.
-
-    >>> changed_values({"training": {"epochs": 2, "lr": 0.1}}, {"training": {"epochs": 12}})
-    ['training.epochs: 2, now 12']
-    """
-    if isinstance(before, dict) and isinstance(after, dict):
-        shared = [name for name in after if name in before]
-        return [
-            line for name in shared for line in changed_values(before[name], after[name], f"{key}.{name}".strip("."))
-        ]
-    return [] if before == after else [f"{key}: {before}, now {after}"]
+    return list(value_changes(stored.fingerprint(), study.fingerprint(), shared=True))
 
 
 def _machine_folder(root: Path, record: dict[str, Any], machine: str | None) -> Path:
