@@ -278,7 +278,7 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
         RewindError: for a study that is not finished, that ran with another configuration than its file has now, or
             whose folder has results of another machine.
     """
-    study, dataset = study_that_ran(results, Path("config"))
+    study, dataset = study_that_ran(results, Path("config"), name=name)
     files = dict(MAIN_FILES)
     files |= CHANCE_FILES if "binary" in study.evaluation.settings else {}
     files |= ORDER_FILES if study.evaluation.order else {}

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from rewind.commands import prepare_command
-from rewind.config import load_dataset, load_study
 from rewind.config.dataset import Dataset
 from rewind.data.captions import load_split
 from rewind.data.readers import MAX_SCORE, id_fault, is_score
@@ -27,6 +26,8 @@ from rewind.io.strict import read_user_json
 from rewind.video.frames import NORMALISED_IMAGE_SUFFIXES
 from rewind.video.shards import EXTRACTED_FOLDER, extract_clip, refuse_outside
 from rewind.workflow.checksums import verify_files_below
+from rewind.workflow.config import load_configured_dataset, load_configured_study
+from rewind.workflow.what_ran import study_that_ran
 
 # ---- Writing a prepared dataset as MTEB tasks ----------------------------------------------------------------------
 
@@ -96,10 +97,14 @@ def _requested(name: str, config: Path) -> tuple[Dataset, list[str], list[str]]:
     if kind not in ("studies", "datasets") or not (config / kind / f"{stem}.yaml").is_file():
         raise RewindError(f"{name}: neither a study in config/studies nor a data set in config/datasets.")
     if kind == "datasets":
-        return load_dataset(stem, config / "datasets"), [], list(DIRECTION_ENDINGS)
-    study = load_study(stem, config / "studies")
-    keys = study.evaluation
-    return load_dataset(study.dataset, config / "datasets"), list(keys.settings), list(keys.directions)
+        return load_configured_dataset(stem, config), [], list(DIRECTION_ENDINGS)
+    results = Path("results") / stem
+    if (results / "metrics.csv").is_file():
+        study, dataset = study_that_ran(results, config)
+    else:
+        study = load_configured_study(stem, config)
+        dataset = load_configured_dataset(study.dataset, config)
+    return dataset, list(study.evaluation.settings), list(study.evaluation.directions)
 
 
 def _possible_settings(items: pd.DataFrame, captions: pd.DataFrame) -> list[str]:

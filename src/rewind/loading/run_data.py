@@ -17,7 +17,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from rewind.commands import snakemake_command
 from rewind.config import Method, RunSpec
 from rewind.config.checks import NOISE_FAULT
 from rewind.config.training import opposites_file
@@ -479,7 +478,7 @@ class EmbeddingFrames:
 
 def _memory_map(path: Path) -> torch.Tensor:
     # "c", copy on write, and not "r": nothing is written, but torch warns about arrays that are read-only.
-    with reading_user_file(path, "npy file", f"make it again: `{snakemake_command(path, force=True)}`"):
+    with reading_user_file(path, "npy file", "prepare the data again"):
         return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
 
 

@@ -92,19 +92,22 @@ def _read_record(results: Path) -> dict[str, Any] | None:
 # ---- The comparison ------------------------------------------------------------------------------------------------
 
 
-def study_that_ran(results: Path, config: Path, except_for: Collection[str] = ()) -> tuple[Study, Dataset]:
+def study_that_ran(
+    results: Path, config: Path, except_for: Collection[str] = (), name: str = ""
+) -> tuple[Study, Dataset]:
     """A study and its data set as they are configured, which is as they ran.
 
     Args:
         results: folder of the study's results.
         config: folder of ``config.yaml``, ``studies`` and ``datasets``.
         except_for: keys of the study that may differ, since the caller shows nothing that depends on them.
+        name: of the study, where its results lie in a folder of another name.
 
     Raises:
         RewindError: if a key has another value than the results were made with, naming it with both values; or if the
             files of numbers are not those that the study's tables show.
     """
-    name, record = results.name, _read_record(results)
+    name, record = name or results.name, _read_record(results)
     typed = parse_overrides(record["overrides"] if record else {})
     study = load_configured_study(name, config, typed)
     dataset = load_configured_dataset(study.dataset, config, typed)
