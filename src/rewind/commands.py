@@ -43,7 +43,7 @@ def snakemake_command(*targets: str | Path, force: bool = False, study: str = ""
     >>> snakemake_command("results/mine/metrics.csv", force=True)
     "snakemake --cores all --force results/mine/metrics.csv --config 'studies=[mine]'"
     """
-    places = [working_folder_of(Path(os.path.relpath(target))) for target in targets]
+    places = [working_folder_of(target) for target in targets]
     home = places[0][0] if places else Path()
     files = [str(file) for _, file in places]
     words = ["snakemake", *(["-n"] if dry else ["--cores", "all"]), *["--force"] * force, *files]
@@ -85,8 +85,10 @@ def _flow(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9).strip()
 
 
-def working_folder_of(path: Path) -> tuple[Path, Path]:
-    """The working folder of a result, and the file relative to it."""
+def working_folder_of(path: str | Path) -> tuple[Path, Path]:
+    """The working folder of a result, and the file relative to it; the one we are in is ``Path()``."""
+    path = Path(os.path.normpath(path))
+    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     at = len(path.parts) - 1 - path.parts[::-1].index("results") if "results" in path.parts else 0
     return Path(*path.parts[:at]), Path(*path.parts[at:])
 
@@ -117,7 +119,7 @@ def _origin(home: Path, dataset: Any) -> Any:
 
 def study_of_file(path: str) -> str:
     """The study to which a file below ``results/`` of the working folder belongs; empty for other files."""
-    home, file = working_folder_of(Path(os.path.relpath(path)))
+    home, file = working_folder_of(path)
     return _study_of(home, [str(file)]) if home == Path() else ""
 
 

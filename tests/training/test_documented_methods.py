@@ -49,7 +49,7 @@ def page(tmp_path_factory) -> Path:
 
 
 def study_of(page: Path) -> Study:
-    return load_study("mine", page / "config/studies")
+    return load_study("my_heads", page / "config/studies")
 
 
 def built(study: Study, method: Method) -> Retriever:

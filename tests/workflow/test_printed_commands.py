@@ -144,18 +144,8 @@ def test_a_job_repeats_what_its_user_selected(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REWIND_COMMAND", "")
-    typed = [
-        "snakemake",
-        "--cores",
-        "2",
-        "-s",
-        "a b/Snakefile",
-        "--configfile",
-        "x.yaml",
-        "--config",
-        "overrides={a: 'b'}",
-    ]
-    record_command([*typed, "--", "all"], first=True)
+    typed = ["-s", "a b/Snakefile", "--configfile", "x.yaml", "--config", "overrides={a: 'b'}"]
+    record_command(["snakemake", "--cores", "2", *typed, "--", "all"], first=True)
     words = shlex.split(snakemake_command("results/own/metrics.csv"))
     assert words == ["snakemake", "--cores", "all", "results/own/metrics.csv", "--snakefile", *typed[1:]]
 

@@ -59,7 +59,9 @@ def test_what_is_another_file_by_now_is_named_with_how_it_came_and_what_to_do():
     first, second = (made(MODEL.format(seed), f"weights {seed}".encode(), seed=str(seed)) for seed in (0, 1))
     first.write_bytes(second.read_bytes())
     text = said(first)
-    assert "train (seed=0)" in text and str(second) in text and f"`snakemake --cores all --force {first}`" in text
+    assert (
+        "train (seed=0)" in text and str(second) in text and f"`snakemake --cores all --force {first} --config" in text
+    )
     first.write_bytes(b"weigh")
     assert "5 bytes" in said(first)
     first.write_bytes(b"weighty 0")
