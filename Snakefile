@@ -42,7 +42,7 @@ rule all:
     """Tables and figures of every study in config/config.yaml."""
     default_target: True
     input:
-        plan.targets(),
+        plan.of_all_studies("targets"),
 
 
 rule prepared:
@@ -51,10 +51,28 @@ rule prepared:
         expand("results/data/{dataset}/items.csv", dataset=DATASETS),
 
 
+rule trained:
+    """All runs, and nothing that is computed from them: `snakemake trained`."""
+    input:
+        plan.of_all_studies("run_records"),
+
+
+rule scored:
+    """All runs and their scores of the test split: `snakemake scored`."""
+    input:
+        plan.of_all_studies("similarity_files"),
+
+
+rule ranked:
+    """All runs, their scores and ranks: `snakemake ranked`."""
+    input:
+        plan.of_all_studies("rank_files"),
+
+
 rule board:
     """One page and one table over all studies in config/config.yaml, in the folder board: `snakemake board`."""
     input:
-        plan.targets(),
+        plan.of_all_studies("targets"),
     log:
         "results/board.log",
     params:

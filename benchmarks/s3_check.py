@@ -122,7 +122,7 @@ class Machine:
 
     def kill_while_training(self) -> None:
         """Until a run's state was in the bucket ten times; then SIGKILL to all of it, and delete the machine."""
-        process, seen = self.start("--until", "train"), {}
+        process, seen = self.start("trained"), {}
         while max(map(len, seen.values()), default=0) < 10:
             for key, mark in marks(self.environment, BUCKET, f"{STATES}/mini/runs/").items():
                 seen.setdefault(key, set()).add(mark)
@@ -191,7 +191,7 @@ def digest(content: bytes) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--short", action="store_true", help="two machines, a few jobs, no comparison; CI runs it")
-    parser.add_argument("--until", help="a rule: the first two machines run only so far, and nothing is compared")
+    parser.add_argument("--until", help="a rule or stage: the first two machines run only so far, and nothing is compared")
     parser.add_argument("--store", action="store_true", help="the study has a frame store")
     parser.add_argument("--keep", type=Path, help="work in this empty folder and leave it")
     given = parser.parse_args()
@@ -222,7 +222,7 @@ def check(place: Path, given: argparse.Namespace, environment: dict[str, str]) -
 def short(place: Path, study: str, environment: dict[str, str]) -> int:
     """Train on a machine, and make all that is left on another; returns the exit code."""
     first = Machine(place, "first", study, environment)
-    first.run("--until", "train")
+    first.run("trained")
     first.delete()
     second = Machine(place, "second", study, environment)
     second.run()
@@ -237,7 +237,7 @@ def whole(place: Path, study: str, environment: dict[str, str]) -> int:
     """Kill a machine, go on with a second, end with a third, and compare with a fourth; returns the exit code."""
     Machine(place, "first", study, environment).kill_while_training()
     second = Machine(place, "second", study, environment)
-    second.run("--until", "train")
+    second.run("trained")
     second.show()
     resumed = [line.strip() for line in second.said.read_text().splitlines() if "resumed after epoch" in line]
     print("\n".join(f"[second] {line}" for line in resumed))

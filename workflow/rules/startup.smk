@@ -7,7 +7,10 @@ FIRST_PROCESS, whether the user started this process, and not Snakemake for one 
 import sys
 from pathlib import Path
 
+import snakemake.workflow
+from snakemake.dag import DAG
 from snakemake.exceptions import WorkflowError
+from snakemake.io import is_flagged
 
 from rewind.provenance import decode_config, encode_config, record_command, record_typed_config
 from rewind.workflow.checksums import job_origin
@@ -35,6 +38,35 @@ if FIRST_PROCESS:
 else:
     # The process that a submission starts adds up its group's jobs anew, see onstart.
     workflow.global_resources["nodes"] = 1
+
+
+class FilteredDAG(DAG):
+    """``--until`` and ``--omit-from`` beyond a checkpoint.
+
+    After a checkpoint Snakemake 9 drops the jobs behind the last ones asked for, and only then looks for missing files:
+    among those that the dropped jobs wanted, so none is missing. The run ends there with exit code 0, and the next one
+    says that nothing is to be done. So the files of the last jobs are asked for as if they had been named.
+    """
+
+    def delete_omitfrom_jobs(self):  # called whenever the jobs are filtered, last
+        for file in self.omitfiles:
+            if not any(rule.is_producer(file) for rule in self.rules):
+                raise WorkflowError(f"--omit-from: {file} is neither a rule nor a file that a rule makes.")
+        super().delete_omitfrom_jobs()
+        if self.untilrules or self.untilfiles or self.omitrules or self.omitfiles:
+            files = (file for job in self.targetjobs for file in job.output if not is_flagged(file, "temp"))
+            self.targetfiles = self.targetfiles | set(files)
+
+    async def postprocess(self, *arguments, **keys):
+        await super().postprocess(*arguments, **keys)
+        if lacking := self.untilrules - {job.rule.name for job in self.jobs}:
+            raise WorkflowError(
+                f"--until: none of these studies has a job of {', '.join(sorted(lacking))}: {', '.join(STUDIES)}. "
+                "`snakemake -n` lists the rules of their jobs."
+            )
+
+
+snakemake.workflow.DAG = FilteredDAG
 
 
 # Schedulers that start jobs with an environment of their own are told to pass it on.

@@ -132,9 +132,9 @@ class WorkflowPlan:
         """A function of wildcards: the captions of splits of a study's data, by split."""
         return lambda wildcards: self.studies[wildcards.study].captions(*splits)
 
-    def targets(self) -> list[str]:
-        """What all studies are for."""
-        return [path for plan in self.studies.values() for path in plan.targets()]
+    def of_all_studies(self, files: str) -> list[str]:
+        """Files of every study, by the name of the method that lists them: ``targets`` is what studies are for."""
+        return [path for plan in self.studies.values() for path in getattr(plan, files)()]
 
     def code(self, rule: str, stage: str = "") -> Callable[[Any], str]:
         """A function of wildcards: the hash of the code that computes a rule's output.
