@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,11 +33,11 @@ def snakemake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespac
     monkeypatch.chdir(tmp_path)
     process = SimpleNamespace(code=0, calls=0)
 
-    def run(command: list[str], **_: object) -> SimpleNamespace:
+    def run(arguments: list[str], **_: object) -> int:
         process.calls += 1
-        return SimpleNamespace(returncode=process.code)
+        return process.code
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr("rewind.cli.evaluate.run_snakemake", run)
     return process
 
 

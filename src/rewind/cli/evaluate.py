@@ -6,8 +6,6 @@ import contextlib
 import itertools
 import os
 import re
-import subprocess
-import sys
 import textwrap
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -34,6 +32,7 @@ from rewind.data.annotations import read_annotations
 from rewind.data.formats.table import read_table_rows
 from rewind.data.questions import QUESTION_TABLES
 from rewind.errors import RewindError
+from rewind.processes import run_snakemake
 from rewind.workflow.config import MAIN_CONFIG, load_checked_config, load_configured_dataset
 from rewind.workflow.job import PRINT_TABLES
 from rewind.workflow.plan.rules import WorkflowPlan
@@ -151,12 +150,15 @@ def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
         print(f"Probes: {', '.join(probes) or 'none'}. Left out:", *left_out, sep="\n  ", flush=True)
     quiet = ["-n"] if options.dry else ["--quiet", "host", "reason", "rules"]
     environment = os.environ | {PRINT_TABLES: "no"}  # they are printed below, last
-    code = subprocess.run(
-        [sys.executable, "-m", "snakemake", *command, *quiet], env=environment, check=False
-    ).returncode
-    if code and backups and (options.add or not Path(plan.metrics_file).is_file()):
-        restore_files(backups)
-        print(f"{', '.join(map(str, backups))}: as before this command, which can be corrected; finished jobs are kept")
+    code = 1
+    try:
+        code = run_snakemake([*command, *quiet], env=environment)
+    finally:
+        if code and backups and (options.add or not Path(plan.metrics_file).is_file()):
+            restore_files(backups)
+            files = ", ".join(map(str, backups))
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                print(f"{files}: as before this command, which can be corrected; finished jobs are kept", flush=True)
     return plan, code
 
 

@@ -25,6 +25,7 @@ from rewind.errors import printable_output
 from rewind.exports.command import add_export_commands
 from rewind.io.files import archive_contains, check_output_file, check_output_folder, looks_like_json
 from rewind.packaged import installed_version
+from rewind.processes import exit_on_signals
 from rewind.search.arguments import add_search_commands
 from rewind.system_errors import user_message
 
@@ -53,7 +54,7 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
     >>> run_command(parser, [])
     0
     """
-    with printable_output():
+    with printable_output(), exit_on_signals():
         return _run_command(parser, arguments)
 
 
@@ -66,16 +67,26 @@ def _run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | Non
     except BrokenPipeError:  # `rewind … | head`: nobody reads on
         _discard_output()
         return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        _flush_output()
+        return 128 + signal.SIGINT
+    except SystemExit:  # another signal
+        _flush_output()
+        raise
     except Exception as error:
         sentence = user_message(error)
         if sentence is None:  # a bug in Rewind
             raise
         print(f"error: {sentence}", file=sys.stderr)
-        try:
-            sys.stdout.flush()
-        except OSError:
-            _discard_output()
+        _flush_output()
         return 1
+
+
+def _flush_output() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
 
 
 def _discard_output() -> None:

@@ -30,6 +30,7 @@ from rewind.errors import RewindError, printable
 from rewind.hashing import stable_hash
 from rewind.io.files import read_json, write_json
 from rewind.packaged import workflow_home
+from rewind.processes import exit_on_signals
 from rewind.workflow import checksums
 from rewind.workflow.stages import RULES, strip_rule_prefix
 from rewind.workflow.temporary_files import remove_temporary_files
@@ -222,8 +223,9 @@ def start_job(snakemake: Any) -> Iterator[Job]:
     with exit_on_error():
         job = snakemake if isinstance(snakemake, Job) else Job.of(snakemake)
     if job.by_hand:  # messages go to the console alone, and exceptions are for a debugger
+        remove_temporary_files(job)
         _load_own_metrics(job)
-        with acquire_resources(*requested_resources(job)):
+        with exit_on_signals(), acquire_resources(*requested_resources(job)):
             yield job
         print("\n".join(job.output))
         return

@@ -12,8 +12,7 @@ import functools
 import json
 import os
 import re
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from rewind.config.encoders import Encoding
 from rewind.errors import RewindError
 from rewind.hashing import sha256_of
 from rewind.io.files import read_cached_json, read_json, write_text
+from rewind.processes import run_snakemake
 from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.code_hash import DefinitionHashes, load_code_hash
 from rewind.workflow.config import ONLY_KEYS
@@ -101,17 +101,18 @@ def dry_run(targets: Sequence[str]) -> str:
     require_snakefile()
     studies = studies_of_targets(targets)
     files = [name for name in targets if name not in studies]
-    command = [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "--nolock"]
+    command = ["-n", "--cores", "1", "--nolock"]
     command += override_words({"studies": studies, "overrides": typed_overrides(studies)})
-    done = subprocess.run(
-        [*command, *(["--", *files] if files else [])],
-        capture_output=True,
-        text=True,
-        env=os.environ | {ONLY_KEYS: "yes"},
-    )
-    if done.returncode:
-        raise RewindError(f"snakemake -n refuses:\n{refusal_reason(done.stdout, done.stderr)}")
-    return done.stdout + "\n" + done.stderr
+    command += ["--", *files] if files else []
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
+        code = run_snakemake(command, stdout=out, stderr=err, env=os.environ | {ONLY_KEYS: "yes"})
+        said = []
+        for stream in (out, err):
+            stream.seek(0)
+            said.append(stream.read())
+    if code:
+        raise RewindError(f"snakemake -n refuses:\n{refusal_reason(*said)}")
+    return "\n".join(said)
 
 
 def refusal_reason(stdout: str, stderr: str) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import io
 import math
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +37,7 @@ from rewind.models.heads import make_head
 from rewind.models.retriever import Features
 from rewind.packaged import checkout_folder, workflow_home
 from rewind.platform import nvidia_driver_version, usable_cores
+from rewind.processes import run_snakemake
 from rewind.torch_setup import seed_everything, synchronise
 from rewind.training.loop import training_step
 from rewind.training.order import BatchOrder
@@ -405,9 +405,8 @@ def check_demo(session: Session) -> Check:
     folder, log = session.folder / "demo", session.folder / "demo.log"
     with contextlib.redirect_stdout(io.StringIO()):
         make_working_folder(folder, False)
-    workflow = [sys.executable, "-m", "snakemake", "--cores", "all"]
     with log.open("w", encoding="utf-8") as stream:
-        code = subprocess.run(workflow, cwd=folder, stdout=stream, stderr=subprocess.STDOUT).returncode
+        code = run_snakemake(["--cores", "all"], folder, stdout=stream, stderr=subprocess.STDOUT)
     if code:
         lines = log.read_text(encoding="utf-8").strip().splitlines()
         return Check(False, detail=f"exit code {code}: {lines[-1] if lines else 'no message'}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from rewind.errors import RewindError
 from rewind.gpu import count_visible_gpus
 from rewind.io.files import read_json
 from rewind.platform import usable_cores
+from rewind.processes import run_snakemake
 from rewind.progress import format_duration
 from rewind.workflow.config import load_config, main_overrides
 from rewind.workflow.plan.rules import WorkflowPlan
@@ -55,7 +55,7 @@ class SnakemakeOutcome:
     why: list[str] = field(default_factory=list)
 
 
-def run_snakemake(folder: Path, checkout: Path, cores: int, gpus: int, targets: list[str]) -> SnakemakeOutcome:
+def run_workflow(folder: Path, checkout: Path, cores: int, gpus: int, targets: list[str]) -> SnakemakeOutcome:
     """Run the checkout's workflow in ``folder``; its output goes to ``snakemake.log`` there.
 
     Args:
@@ -65,38 +65,28 @@ def run_snakemake(folder: Path, checkout: Path, cores: int, gpus: int, targets: 
         targets: rules or files to make.
     """
     snakefile, profile = find_snakefile(checkout) or checkout / SNAKEFILES[0], checkout / "profiles/default"
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--directory", str(folder)]
-    command += ["--cores", str(cores), "--resources", f"gpu={gpus}", "--keep-going"]
-    command += ["--workflow-profile", str(profile)] if profile.is_dir() else []
+    arguments = ["--snakefile", str(snakefile), "--directory", str(folder.absolute())]
+    arguments += ["--cores", str(cores), "--resources", f"gpu={gpus}", "--keep-going"]
+    arguments += ["--workflow-profile", str(profile)] if profile.is_dir() else []
     log, started, printed_at = folder / "snakemake.log", time.monotonic(), 0.0
-    failed: dict[str, None] = {}  # in the order of failure, each rule once
-    with log.open("w", encoding="utf-8") as stream:
-        process = subprocess.Popen(
-            [*command, *targets], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    with log.open("w", encoding="utf-8") as stream, log.open(encoding="utf-8", errors="replace") as written:
+
+        def print_progress() -> None:
+            nonlocal printed_at
+            steps = _PROGRESS_LINE.findall(written.read())
+            now = time.monotonic() - started
+            if steps and (now - printed_at >= PROGRESS_SECONDS or steps[-1][0] == steps[-1][1]):
+                printed_at = now
+                print(f"  {steps[-1][0]} of {steps[-1][1]} jobs, {format_duration(now)}", file=sys.stderr, flush=True)
+
+        code = run_snakemake(
+            [*arguments, *targets], folder, print_progress, stdout=stream, stderr=subprocess.STDOUT
         )
-        # SIGTERM would end this process at once and leave Snakemake running: as an exception it ends both.
-        handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        try:
-            for line in process.stdout or ():
-                stream.write(line)
-                stream.flush()
-                if match := _FAILED_RULE_LINE.search(line):
-                    failed[match[1]] = None
-                now = time.monotonic() - started
-                step = _PROGRESS_LINE.search(line)
-                if step and (now - printed_at >= PROGRESS_SECONDS or step[1] == step[2]):
-                    printed_at = now
-                    print(f"  {step[1]} of {step[2]} jobs, {format_duration(now)}", file=sys.stderr, flush=True)
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-        finally:
-            signal.signal(signal.SIGTERM, handler)
-        code = process.wait()
-    lines = log.read_text(encoding="utf-8").splitlines()
+        print_progress()
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    failed = list(dict.fromkeys(match[1] for line in lines if (match := _FAILED_RULE_LINE.search(line))))
     tail = "\n".join(lines[-MAX_SHOWN_LOG_LINES:])
-    return SnakemakeOutcome(code, time.monotonic() - started, list(failed), tail, _failure_reasons(lines, folder))
+    return SnakemakeOutcome(code, time.monotonic() - started, failed, tail, _failure_reasons(lines, folder))
 
 
 def _failure_reasons(lines: list[str], folder: Path) -> list[str]:
@@ -243,7 +233,7 @@ def _rehearse_study(
     gpus = visible_gpus or options.cores * max(1, study.resources.gpus)
     # A rehearsal keeps the first seeds, so its files have the names that the whole study's have.
     targets = ["all", *WorkflowPlan({name: study}, datasets).studies[name].targets_on_request()]
-    outcome = run_snakemake(prepared.folder, cwd, options.cores, gpus, targets)
+    outcome = run_workflow(prepared.folder, cwd, options.cores, gpus, targets)
     results = prepared.folder / "results" / name
     folders = [*(prepared.folder / "results/data" / dataset for dataset in datasets), results]
     jobs = [job for folder in folders for job in finished_jobs(folder)]
