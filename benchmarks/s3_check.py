@@ -191,7 +191,7 @@ def digest(content: bytes) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--short", action="store_true", help="two machines, a few jobs, no comparison; CI runs it")
-    parser.add_argument("--until", help="a rule or stage: the first two machines run only so far, and nothing is compared")
+    parser.add_argument("--until", help="a rule: the first two machines run only so far, and nothing is compared")
     parser.add_argument("--store", action="store_true", help="the study has a frame store")
     parser.add_argument("--keep", type=Path, help="work in this empty folder and leave it")
     given = parser.parse_args()

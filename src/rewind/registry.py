@@ -168,8 +168,8 @@ def import_path(path: str, key: str) -> Any:
     Raises:
         RewindError: naming the configuration ``key`` if there is none.
 
-    >>> import_path("pathlib.Path", "methods.*.model")
-    <class 'pathlib.Path'>
+    >>> import_path("fractions.Fraction", "methods.*.model")
+    <class 'fractions.Fraction'>
     """
     module, _, attribute = path.rpartition(".")
     make_torchvision_importable()

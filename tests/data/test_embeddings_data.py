@@ -160,7 +160,7 @@ class Evil:
 
 def test_a_pickle_that_would_run_something_is_refused(tmp_path):
     texts = np.array([Evil(), *["x"] * 11], dtype=object)
-    with refusal("train.npz"):
+    with refusal("train.npz", varying=r"would run (\w+)\.open"):  # its module has another name from Python 3.13 on
         make_sources(small(tmp_path, **{"captions/text": texts}), tmp_path / "s")
     with refusal("train.npz"):
         make_sources(small(tmp_path, **{"captions/text": np.array(["x", 7, *"abcdefghij"], object)}), tmp_path / "s")

@@ -218,7 +218,7 @@ def test_a_record_that_is_none(study, capsys, keys, key):
     refused(capsys, f"{HEAD}/run.json{key}")
 
 
-@pytest.mark.parametrize("content", ["[" * 5000, '{"max_frames": ' + "9" * 5000 + "}", "[1]", "null", "\udcff", ""])
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"max_frames": ' + "9" * 5000 + "}", "[1]", "null", "\udcff", ""])
 def test_a_record_that_is_no_json(study, capsys, content):
     Path(f"{HEAD}/run.json").write_text(content, encoding="utf-8", errors="surrogateescape")
     refused(capsys, f"{HEAD}/run.json")

@@ -99,8 +99,8 @@ def require_regular_file(path: str | Path, missing: str = "", missing_ok: bool =
         if missing_ok:
             return
         raise RewindError(f"{printable_name(path)}: no such file {missing}".rstrip(" .") + ".") from error
-    except ValueError as error:  # a path with a NUL character
-        raise RewindError(f"{printable_name(path)}: cannot be read ({error}).") from error
+    except ValueError as error:  # a NUL character, or half of a surrogate pair
+        raise RewindError(f"{printable_name(path)}: no file can have this name; correct it.") from error
     except OSError as error:
         if is_system_error(error):
             raise
@@ -122,7 +122,7 @@ def non_file_kind(path: str | Path) -> str:
     """
     try:
         return _NON_FILE_KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "")
-    except OSError:
+    except (OSError, ValueError):  # nothing is there, or no file can have this name
         return ""
 
 
