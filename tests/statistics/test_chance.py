@@ -10,7 +10,7 @@ from scipy import stats
 
 from rank_rows import ranks
 from rewind.config.report import Statistics
-from rewind.statistics.chance import ALL_TIED, CHANCE_COLUMNS, MIN_TESTED_CLUSTERS, chance_p_value
+from rewind.statistics.chance import ALL_TIED, CHANCE_COLUMNS, MIN_TESTED_CLUSTERS, against_chance
 from rewind.statistics.comparisons import compare_methods
 from rewind.statistics.inference import mean_inference
 from rewind.statistics.pairs import ALL_RANDOM, RandomFactors
@@ -26,7 +26,7 @@ def accuracy(values, ids=None, fixed=False, confidence=0.95):
     clusters = Clusters.of(np.arange(values.shape[-1]) if ids is None else ids)
     components = variance_components(clusters.totals(values), clusters.sizes, fixed)
     result = mean_inference(components, confidence, least=0, most=100)
-    return result, chance_p_value(result, len(clusters.sizes))
+    return result, against_chance(result, len(clusters.sizes)).p
 
 
 def binary(right, ties=0):
@@ -93,7 +93,7 @@ def rate_of_false_calls(clusters, seeds, seed_sd):
     right = 100.0 * (draw_ranks(design, 4000, np.random.default_rng(1))[:, 0] <= 1)
     totals = cluster_totals(design, right)
     components = variance_components(totals, np.full(clusters, 2))
-    p = chance_p_value(mean_inference(components, 0.95, least=0, most=100), clusters)
+    p = against_chance(mean_inference(components, 0.95, least=0, most=100), clusters).p
     return (p < 0.05).mean()
 
 

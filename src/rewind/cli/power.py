@@ -337,7 +337,7 @@ def _headline(title: str, cases: Designs, level: float, pairs: int) -> str:
     )
     if pairs == 1:
         return f"{text}."
-    holm_first = _range_text(_detected_differences(cases, level / pairs))
+    holm_first = _range_text(_detected_differences(cases, level, pairs))
     return (
         f"{text};\n"
         f"a difference of {holm_first} points if it must be the first of {pairs} pairs to pass Holm's correction."
@@ -345,7 +345,7 @@ def _headline(title: str, cases: Designs, level: float, pairs: int) -> str:
 
 
 def _seed_table(cases: Designs, level: float, pairs: int) -> list[str]:
-    levels = [level] if pairs == 1 else [level, level / pairs]
+    families = [1] if pairs == 1 else [1, pairs]
     holm_column = "" if pairs == 1 else f"   of {pairs} pairs, Holm's first"
     lines = [f"  seeds   {'± over seeds':>14}   {'detected':>14}{holm_column}"]
     for seeds in sorted({*SEED_COUNTS, shared_number(cases[0].seeds)}):
@@ -356,7 +356,7 @@ def _seed_table(cases: Designs, level: float, pairs: int) -> list[str]:
         spreads = [100 * model_variances(design).run ** 0.5 for design in designs]
         columns = [
             _range_text(spreads),
-            *(_range_text(_detected_differences(designs, tested_level)) for tested_level in levels),
+            *(_range_text(_detected_differences(designs, level, family)) for family in families),
         ]
         lines.append("   ".join([f"  {seeds:>5}", *(f"{field:>14}" for field in columns)]))
     return lines
@@ -365,17 +365,20 @@ def _seed_table(cases: Designs, level: float, pairs: int) -> list[str]:
 def _assumption_lines(cases: Designs, level: float) -> list[str]:
     one_seed = cases[0].seeds == 1
     limits = [query_limited_effect(design, TARGET_POWER, level) for design in cases]
-    limit_text = _range_text(limits)
-    lines = [
-        f"These trained models, over other queries: a difference of {limit_text} points is detected in "
-        f"{100 * TARGET_POWER:.0f}% of studies."
-        if one_seed
-        else f"More seeds do not replace queries: with this many queries it never falls below {limit_text} points."
-    ]
-    if min(limits) == 0:
+    known = [limit for limit in limits if limit > 0]
+    lines = (
+        [
+            f"These trained models, over other queries: a difference of {_range_text(known)} points is detected in "
+            f"{100 * TARGET_POWER:.0f}% of studies."
+            if one_seed
+            else f"More seeds do not replace queries: with this many it stays above {_range_text(known)} points."
+        ]
+        if known
+        else []
+    )
+    if len(known) < len(limits):
         lines += [
-            "0.0: the queries' part of a difference between methods so alike is estimated as 0, so that queries set no",
-            "limit there; with other queries it need not be 0.",
+            "The queries' part of a difference between methods as alike as above is estimated as 0: no limit is known.",
         ]
     if len(cases) == 1:
         return lines
@@ -414,8 +417,8 @@ def _simulation_check(cases: Designs, level: float) -> list[str]:
     return ["Checked on simulated ranks (up to 1,000 studies each):", *lines]
 
 
-def _detected_differences(cases: Designs, level: float) -> list[float]:
-    return [design_detectable_effect(design, TARGET_POWER, level) for design in cases]
+def _detected_differences(cases: Designs, level: float, family: int = 1) -> list[float]:
+    return [design_detectable_effect(design, TARGET_POWER, level, family=family) for design in cases]
 
 
 def _range_text(points: Sequence[float], digits: int = 1) -> str:

@@ -17,13 +17,14 @@ from scipy.special import stdtrit
 from rewind.ranking_metrics import metric_of_column
 from rewind.report import cosine_gap, verdict
 from rewind.report.cosine_gap import CosineGapResults
-from rewind.report.footnotes import confidence_percent, pair_count, seed_caution
+from rewind.report.footnotes import confidence_percent, seed_caution
 from rewind.report.notes import difference_size, wrap_line
 from rewind.report.results import (
     MIN_CLUSTERS_FOR_LETTERS,
     Difference,
     Results,
     evaluated_directions,
+    first_matching_row,
     leading_direction,
     method_difference,
     methods_in_order,
@@ -60,7 +61,7 @@ class MethodComparison:
         unit: after a value, for example ``%``.
         points: after a difference, for example `` points``.
         where: after what was or was not shown, for example `` in Hard``.
-        detection: what difference the study would detect, where that is known, without capital and full stop.
+        detection: function of two labels: what would decide between them, without capital and full stop, or empty.
         aside: label of every method that is not compared → its value.
         untested: why no two methods were tested; empty where some were.
 
@@ -83,7 +84,7 @@ class MethodComparison:
     unit: str = ""
     points: str = ""
     where: str = ""
-    detection: str = ""
+    detection: Callable[[str, str], str] = lambda first, second: ""
     aside: Mapping[str, IntervalEstimate] = field(default_factory=dict)
     untested: str = ""
 
@@ -117,7 +118,7 @@ def best_method_sentences(comparison: MethodComparison) -> list[str]:
         names = ("It", "Its") if len(tied) == 1 else (best, f"{best}’s")
         sentences = [
             _best_sentence(comparison, order, tied, defined),
-            *_comparison_sentences(comparison, names, differences),
+            *_comparison_sentences(comparison, best, names, differences),
         ]
     return [*sentences, *_leading_baselines(comparison, defined[best])]
 
@@ -187,13 +188,17 @@ def _open_sentences(
             f" Nor was any between {best} and {_names_or_count(further, len(differences), 'or')}{closest}: "
             f"{_difference_text(comparison, outcome.tested[further[0]])}."
         )
-    power_note = f": {comparison.detection}" if comparison.detection else ""
-    caution = f"That does not mean that they are equal{power_note}."
+    caution = f"That does not mean that they are equal{_power_note(comparison, best, following)}."
     return [lead, caution, *_outcome_sentences(comparison, best, replace(outcome, open=[]), differences)]
 
 
+def _power_note(comparison: MethodComparison, first: str, second: str) -> str:
+    text = comparison.detection(first, second)
+    return f": {text}" if text else ""
+
+
 def _comparison_sentences(
-    comparison: MethodComparison, names: tuple[str, str], differences: Mapping[str, Difference | None]
+    comparison: MethodComparison, best: str, names: tuple[str, str], differences: Mapping[str, Difference | None]
 ) -> list[str]:
     """What is known about the best method's lead over the others, which are in their order.
 
@@ -205,7 +210,7 @@ def _comparison_sentences(
     if comparison.untested or not outcome.tested:
         reason = comparison.untested or f"{names[0]} was not tested against any of the others."
         return [*_lead_over_next(comparison, names[1], differences), reason]
-    return _outcome_sentences(comparison, names[0], outcome, differences)
+    return _outcome_sentences(comparison, best, outcome, differences, names[0])
 
 
 @dataclass(frozen=True)
@@ -238,10 +243,14 @@ def _is_shown(comparison: MethodComparison, difference: Difference | None) -> bo
 
 
 def _outcome_sentences(
-    comparison: MethodComparison, name: str, outcome: _Outcome, differences: Mapping[str, Difference | None]
+    comparison: MethodComparison,
+    best: str,
+    outcome: _Outcome,
+    differences: Mapping[str, Difference | None],
+    name: str = "",
 ) -> list[str]:
-    """One sentence on each kind of outcome that there is; ``name`` is the best method's."""
-    sentences, count = [], len(differences)
+    """One sentence on each kind of outcome that there is; ``name``: of the best method in it, its label if empty."""
+    sentences, count, name = [], len(differences), name or best
     if outcome.beaten:
         closest = outcome.beaten[0]
         losers = "each of the others" if len(outcome.beaten) == count > 1 else _names_or_count(outcome.beaten, count)
@@ -251,7 +260,7 @@ def _outcome_sentences(
     if outcome.open:
         closest = outcome.open[0]
         closest_name = f"closest is {closest}: " if len(outcome.open) > 1 else ""
-        power_note = f": {comparison.detection}" if comparison.detection else ""
+        power_note = _power_note(comparison, best, closest)
         sentences.append(
             f"{name} was not shown to differ from {_names_or_count(outcome.open, len(outcome.tested))} "
             f"({closest_name}{_difference_text(comparison, outcome.tested[closest])}), "
@@ -307,45 +316,36 @@ def holm_p_text(p: float) -> str:
     return f"Holm’s p {'< ' + text[1:] if text.startswith('<') else '= ' + text}"
 
 
-# ---- What difference a study would detect, and which pair of methods it cannot judge --------------------------------
-
-MAX_TIMES_MEDIAN = 2
-"""A pair is named whose detectable difference is more than this many times the median of all pairs."""
+# ---- What would decide between two methods --------------------------------------------------------------------------
 
 
-def detection_text(results: Results, tested: pd.DataFrame, setting: str, metric: str) -> str:
-    """The median of the compared pairs' detectable differences, and the pair that the study cannot judge.
+def detection_text(results: Results, pair: pd.Series | None, setting: str, metric: str) -> str:
+    """What difference between two methods would be detected, and what would be needed to find the one that was seen.
 
     Args:
         results: the study's numbers.
-        tested: rows of ``pairs.csv`` in one setting, direction and metric.
-        setting, metric: of these rows.
+        pair: row of ``pairs.csv``; None where they were not compared.
+        setting, metric: of the row.
 
     Returns:
-        Sentences without the first capital and the last full stop; empty where no difference is known.
+        Sentences without the first capital and the last full stop; empty where nothing is known.
     """
-    known = tested[tested["detectable"].notna()] if len(tested) else tested
-    if known.empty:
+    if pair is None or not pair.get("detectable", math.nan) > 0:
         return ""
-    median = float(known["detectable"].median())
-    pairs = f" (median of {pair_count(len(known))})" if len(known) > 1 else ""
-    text = (
-        f"this study would detect a true difference of {difference_size(setting, metric, median)} in 80% of "
-        f"cases{pairs}, and smaller ones less often"
-    )
-    worst = known.loc[known["detectable"].idxmax()]
-    largest = float(worst["detectable"])
-    beyond = metric_of_column(metric).percent and largest > 100
-    if len(known) == 1 or not (beyond or largest > MAX_TIMES_MEDIAN * median):
-        return text
-    judged = "cannot judge" if beyond else "can hardly judge"
-    first, second = results.labels[worst["first"]], results.labels[worst["second"]]
-    size = difference_size(setting, metric, largest)
-    return f"{text}. It {judged} {first} against {second} ({size}){_seeds_reason(results, worst)}"
+    size, is_percent = float(pair["detectable"]), metric_of_column(metric).percent
+    # Beyond these no difference is possible, or (in Binary) none between a method at chance and a perfect one.
+    if is_percent and size >= (50 if setting == "binary" else 100):
+        return _seeds_reason(results, pair) or f"{int(pair['clusters']):,} clusters of queries are too few to tell"
+    points = difference_size(setting, metric, size)
+    text = f"a true difference of {points} between them would be detected in 80% of studies"
+    seeds, queries = (float(pair.get(name, math.nan)) for name in ("seeds_needed", "queries_needed"))
+    ways = [f"about {seeds:.0f} seeds"] if seeds > 0 else []
+    ways += [f"{'' if ways else 'about '}{queries:,.0f} queries"] if queries > 0 else []
+    return f"{text}; the one that was seen would take {' or '.join(ways)}" if ways else text
 
 
 def _seeds_reason(results: Results, pair: pd.Series) -> str:
-    """That the seeds of one of two methods differ by too much, where that is most of the variance; otherwise empty."""
+    """That the seeds of one of two methods differ by too much to tell, where that is most of the variance; or empty."""
     key = (pair["setting"], pair["direction"], pair["metric"])
     first, second = (values_by_seed(results, pair[name], *key) for name in ("first", "second"))
     if "seeds in pairs" in str(pair["procedure"]) and len(first) == len(second) > 1:
@@ -365,7 +365,10 @@ def _seeds_reason(results: Results, pair: pd.Series) -> str:
     method = max(spreads, key=spreads.__getitem__)
     points = " points" if metric_of_column(pair["metric"]).percent else ""
     spread = format_number(spreads[method], metric_decimals(pair["metric"]))
-    return f": the seeds of {results.labels[method]} differ by too much, with a standard deviation of {spread}{points}"
+    return (
+        f"the seeds of {results.labels[method]} differ by too much to tell, with a standard deviation of "
+        f"{spread}{points}"
+    )
 
 
 # ---- Findings by setting, zero-shot accuracy, cosine gap and verdict -----------------------------------------------
@@ -431,7 +434,6 @@ def _setting_finding(results: Results, setting: str) -> Finding:
     names = _unique_labels(results, [*rows.index])
     tested = tested_pairs(results, setting, direction, metric)
     entry = metric_of_column(metric)
-    detection = detection_text(results, tested, setting, metric)
 
     def estimate(method: str) -> IntervalEstimate:
         value = _interval_estimate(rows.loc[method])
@@ -439,9 +441,17 @@ def _setting_finding(results: Results, setting: str) -> Finding:
         is_tied = value[1] == value[2] or (setting == "binary" and ties_every_query(results, method, direction))
         return (value[0], math.nan, math.nan) if is_tied else value
 
+    key = {"setting": setting, "direction": direction, "metric": metric}
+
     def against(best: str, other: str) -> Difference | None:
-        key = {"setting": setting, "direction": direction, "metric": metric}
         return method_difference(results.pairs, names[best], names[other], **key)
+
+    def detection(best: str, other: str) -> str:
+        first, second = names[best], names[other]
+        pair = first_matching_row(results.pairs, first=first, second=second, **key)
+        if pair is None:
+            pair = first_matching_row(results.pairs, first=second, second=first, **key)
+        return detection_text(results, pair, setting, metric)
 
     comparison = MethodComparison(
         values={label: estimate(m) for label, m in names.items() if m in compared},
@@ -454,7 +464,7 @@ def _setting_finding(results: Results, setting: str) -> Finding:
         where=f" in {SETTING_TITLES[setting]}",
         detection=detection,
         aside={label: estimate(m) for label, m in names.items() if m not in compared},
-        untested=_untested_reason(results, tested, compared, detection),
+        untested=_untested_reason(results, tested, compared),
     )
     remarks = [*best_method_remarks(comparison), *_missing_methods(results, setting, direction)]
     return Finding(heading, best_method_sentences(comparison), remarks)
@@ -466,7 +476,7 @@ def _missing_methods(results: Results, setting: str, direction: str) -> list[str
     return [f"Without numbers here: {', '.join(missing)}."] if missing else []
 
 
-def _untested_reason(results: Results, tested: pd.DataFrame, compared: Sequence[str], detection: str) -> str:
+def _untested_reason(results: Results, tested: pd.DataFrame, compared: Sequence[str]) -> str:
     """Why there are no trustworthy tests; empty where there are."""
     if len(compared) < 2:
         return ""
@@ -477,10 +487,9 @@ def _untested_reason(results: Results, tested: pd.DataFrame, compared: Sequence[
     clusters = int(tested["clusters"].min())
     if clusters >= MIN_CLUSTERS_FOR_LETTERS:
         return ""
-    power_note = f"; between two methods, {detection}" if detection else ""
     return (
-        f"Who is better is left open: tests need {MIN_CLUSTERS_FOR_LETTERS} clusters of queries, and there are "
-        f"{clusters:,}{power_note}."
+        f"Too few queries to tell who is better: tests need {MIN_CLUSTERS_FOR_LETTERS} clusters of them, and there are "
+        f"{clusters:,}."
     )
 
 
@@ -498,18 +507,21 @@ def _order_finding(results: Results) -> Finding:
         here = rows[rows["control"] == control]
         shown = here[(here["p_holm"] < level) & (here["identical"] == 0)].sort_values("loss", ascending=False)
         unclear = here[~here.index.isin(shown.index) & (here["identical"] == 0)]
-        losses = [f"{row.label} {_interval_text(row.loss, row.low, row.high)}" for row in shown.itertuples()]
+        losses, open_losses = (
+            [f"{row.label} {_interval_text(row.loss, row.low, row.high)}" for row in rows.itertuples()]
+            for rows in (shown, unclear)
+        )
         same = here.loc[here["identical"] == 1, "label"].tolist()
         parts = [
             f"costs {', '.join(losses)}" if losses else "",
-            f"not shown to cost {join_names(unclear['label'].tolist(), 'or')} anything" if len(unclear) else "",
+            f"not shown to cost {join_names(open_losses, 'or')}" if open_losses else "",
             f"leaves every rank of {join_names(same)} as it is" if same else "",
         ]
         what = f"Frames {SAID_CONTROLS[control]}" if control in SAID_CONTROLS else f"The control “{control}”"
         sentences.append(f"{what}: {'; '.join(part for part in parts if part)}.")
     remark = (
-        f"What {metric} loses in the same runs, in points with {confidence_percent(results.confidence)} intervals, "
-        "tested with Holm’s correction over all methods and controls."
+        f"What {metric} loses in the same runs, in points with {confidence_percent(results.confidence)} intervals, not "
+        "adjusted for several comparisons; tested with Holm’s correction over all methods and controls."
     )
     return Finding("Order of frames", sentences, [remark])
 

@@ -156,7 +156,8 @@ def seed_caution(counts: list[int]) -> str:
         return "A method with one training seed is a single checkpoint: its comparisons have no p-value"
     if counts and counts[0] == 2:
         return (
-            "Two training seeds are few: if results vary much between seeds, intervals cover the true value too rarely"
+            "Two training seeds are few: if results vary much between seeds, intervals cover the true value too "
+            "rarely; where more than three are tested together, none can be shown to differ"
         )
     return ""
 

@@ -190,7 +190,8 @@ def same_ranks_sentence(order_blind: list[str]) -> str:
 def order_key(facts: Footnotes, percent: str, family: int, order_blind: list[str]) -> str:
     """What the numbers of the table of order controls are, for a terminal."""
     sentences = [
-        f"What each control costs, with {percent} intervals of the paired difference over training seeds and queries",
+        f"What each control costs, with {percent} intervals of the paired difference over training seeds and queries, "
+        "not adjusted for several comparisons",
         f"* differs from 0 after Holm’s correction over {family} pairs of a method and a control",
         same_ranks_sentence(order_blind),
         unequal_budgets(facts),

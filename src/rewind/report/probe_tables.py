@@ -54,8 +54,25 @@ def blind_layout(results: Results, dataset: str) -> Table:
         slug(dataset, "binary", "blind"),
         columns,
         tuple(groups),
-        key_text([_marked_sentence(results, "*")]),
+        key_text([*_beyond_sentences(results), _marked_sentence(results, "*")]),
     )
+
+
+def _beyond_sentences(results: Results) -> list[str]:
+    """What the interval is, and which baselines decide it where that is not the one in the table."""
+    rows = blind_csv_rows(results)
+    sentences = [
+        f"In brackets {confidence_percent(results.confidence)} intervals of what a method has more than the best of "
+        "all baselines, whichever that truly is; not adjusted for several methods"
+    ]
+    if "low_of" in rows:
+        others = [
+            f"{row.label}: lower end by {results.labels[row.low_of]}, p by {results.labels[row.p_of]}"
+            for row in rows.itertuples()
+            if row.p == row.p and {row.low_of, row.p_of} != {row.best}
+        ]
+        sentences += [f"Decided by another baseline: {'; '.join(others)}"] if others else []
+    return sentences
 
 
 def _marked_sentence(results: Results, mark: str) -> str:
@@ -82,8 +99,7 @@ def blind_notes(results: Results) -> list[str]:
     return finish_sentences(
         [
             f"{BLIND_EXPLANATION}; they are fitted on the training split and chosen on validation",
-            f"In brackets {confidence_percent(results.confidence)} intervals of the difference to the best one, not "
-            "adjusted",
+            *_beyond_sentences(results),
             _marked_sentence(results, "Bold"),
         ]
     )

@@ -59,13 +59,15 @@ def ties_every_query(results: Results, method: str, direction: str) -> bool:
 
 
 class Difference(NamedTuple):
-    """One method minus another; ``p_holm`` is NaN where they were not tested, ``detectable`` where it is not known."""
+    """One method minus another; ``p_holm`` is NaN where they were not tested, the others where they are not known."""
 
     value: float
     low: float
     high: float
     p_holm: float
     detectable: float = float("nan")
+    seeds_needed: float = float("nan")
+    queries_needed: float = float("nan")
 
 
 def first_matching_row(table: pd.DataFrame, **values: str) -> pd.Series | None:
@@ -87,14 +89,14 @@ def method_difference(table: pd.DataFrame, minuend: str, subtrahend: str, **key:
     Example:
         >>> row = {"first": "a", "second": "b", "difference": 3.0, "low": 1.0, "high": 5.0, "p_holm": 0.01}
         >>> method_difference(pd.DataFrame([row]), "b", "a")
-        Difference(value=-3.0, low=-5.0, high=-1.0, p_holm=0.01, detectable=nan)
+        Difference(value=-3.0, low=-5.0, high=-1.0, p_holm=0.01, detectable=nan, seeds_needed=nan, queries_needed=nan)
     """
     for first, second, sign in ((minuend, subtrahend, 1), (subtrahend, minuend, -1)):
         row = first_matching_row(table, first=first, second=second, **key)
         if row is not None:
             low, high = sorted((sign * float(row["low"]), sign * float(row["high"])))
-            detectable = float(row.get("detectable", np.nan))
-            return Difference(sign * float(row["difference"]), low, high, float(row["p_holm"]), detectable)
+            known = (float(row.get(name, np.nan)) for name in ("detectable", "seeds_needed", "queries_needed"))
+            return Difference(sign * float(row["difference"]), low, high, float(row["p_holm"]), *known)
     return None
 
 

@@ -137,9 +137,9 @@ def sort_by_chance(rows: pd.DataFrame, level: float) -> MethodsAgainstChance:
         if row["tied"] == ALL_TIED:
             found.tied.append(str(method))
         elif math.isnan(row["p_holm"]):
+            seeds = "two training seeds, of more than three methods" if row.get("seeds") == 2 else "one training seed"
             few = row["clusters"] < MIN_TESTED_CLUSTERS
-            reason = f"fewer than {MIN_TESTED_CLUSTERS} clusters of queries" if few else "one training seed"
-            found.untested[str(method)] = reason
+            found.untested[str(method)] = f"fewer than {MIN_TESTED_CLUSTERS} clusters of queries" if few else seeds
         else:
             {ABOVE_CHANCE: found.above, BELOW_CHANCE: found.below, "": found.open}[mark].append(str(method))
     return found
@@ -260,8 +260,8 @@ def _remarks(results: Results, rows: pd.DataFrame, direction: str) -> list[str]:
         family = int(tested["family"].max())
         over = f" after Holm’s correction over {family:,} methods" if family > 1 else ""
         remarks.append(
-            f"Tested two-sided against the {CHANCE_ACCURACY:.0f}% of guessing, p < {1 - results.confidence:.3g}{over}. "
-            "“Not shown” does not mean “cannot”."
+            f"Tested two-sided against the {CHANCE_ACCURACY:.0f}% of guessing, p < {1 - results.confidence:.3g}{over}; "
+            "intervals are not adjusted. “Not shown” does not mean “cannot”."
         )
     trained = tested[~tested.index.isin(list(results.fixed))]
     if len(trained) and trained["seeds"].min() == 2:

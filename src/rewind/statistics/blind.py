@@ -10,12 +10,12 @@ import pandas as pd
 from rewind.ranking_metrics import ACCURACY_METRIC
 from rewind.statistics.blocks import NotEvaluated, RankBlock, RunRanks, rank_blocks
 from rewind.statistics.chance import ALL_TIED, tied_percent
-from rewind.statistics.inference import holm_adjusted
+from rewind.statistics.inference import Inference, family_p_value, holm_adjusted
 from rewind.statistics.pairs import RandomFactors, compare_pair
 
 BLIND_COLUMNS = (
-    *("method", "best", "setting", "direction", "metric", "estimate", "blind", "difference", "low", "high"),
-    *("p", "p_holm", "family", "procedure", "clusters", "df"),
+    *("method", "best", "setting", "direction", "metric", "estimate", "blind", "difference", "low", "low_of", "high"),
+    *("p", "p_of", "p_holm", "family", "procedure", "clusters", "df"),
 )
 
 
@@ -43,22 +43,21 @@ def blind_table(
 
     Returns:
         Columns :data:`BLIND_COLUMNS`, one row per method and direction. ``best`` is the baseline with the highest
-        accuracy there, ``blind`` its accuracy, and ``difference`` what the method has more, with its interval. Methods
-        that tie every query in every run are not tested.
+        accuracy there, ``blind`` its accuracy, and ``difference`` what the method has more. The interval is that of
+        what it has more than the truly best of them, over all baselines, as the test is; ``low_of`` and ``p_of`` are
+        the baselines that decide its lower end and p. Methods that tie every query in every run are not tested.
     """
     rows = []
     for block in rank_blocks(_in_binary(runs), left_out):
         baselines = [name for name in blind if name in block.higher]
-        methods = [name for name in compared if name in block.higher]
-        found = [_beyond(block, method, baselines, confidence, random) for method in methods if baselines]
+        methods = [name for name in compared if name in block.higher and baselines]
         # What ties every query in every run cannot know, as in the test against chance: it is no member of the family.
-        is_tested = [tied_percent(block, str(row["method"])) < ALL_TIED for row in found]
-        adjusted = iter(
-            holm_adjusted(np.array([row["p"] for row, tested in zip(found, is_tested, strict=True) if tested]))
-        )
-        for row, tested in zip(found, is_tested, strict=True):
-            p = {"p_holm": next(adjusted)} if tested else {"p": np.nan, "p_holm": np.nan}
-            rows.append(row | p | {"family": sum(is_tested)})
+        family = [name for name in methods if tied_percent(block, name) < ALL_TIED]
+        found = {name: _beyond(block, name, baselines, confidence, random, len(family)) for name in methods}
+        adjusted = dict(zip(family, holm_adjusted(np.array([found[name][1] for name in family])), strict=True))
+        for name, (row, _) in found.items():
+            p = {"p_holm": adjusted[name]} if name in adjusted else {"p": np.nan, "p_holm": np.nan}
+            rows.append(row | p | {"family": len(family)})
     return pd.DataFrame(rows, columns=list(BLIND_COLUMNS))
 
 
@@ -68,18 +67,34 @@ def _in_binary(runs: RunRanks) -> RunRanks:
 
 
 def _beyond(
-    block: RankBlock, method: str, baselines: Sequence[str], confidence: float, random: RandomFactors
-) -> dict[str, object]:
+    block: RankBlock,
+    method: str,
+    baselines: Sequence[str],
+    confidence: float,
+    random: RandomFactors,
+    family: int,
+) -> tuple[dict[str, object], float]:
+    """A method's row, and its p-value as one of a family of tests."""
     totals = {name: block.totals(name, (ACCURACY_METRIC,))[0] for name in (method, *baselines)}
     estimates = {name: float(total.mean(axis=0).sum() / len(block.queries)) for name, total in totals.items()}
-    best = max(baselines, key=estimates.__getitem__)
-    results = {
-        name: compare_pair(totals, (method, name), block.clusters.sizes, confidence, random, 100.0)
-        for name in baselines
-    }
+
+    def compare(baseline: str, confidence: float) -> tuple[Inference, str]:
+        return compare_pair(totals, (method, baseline), block.clusters.sizes, confidence, random, 100.0)
+
+    results = {name: compare(name, confidence)[0] for name in baselines}
+    # What the method has more than the *best* baseline is the smallest of its differences, so the interval of that is
+    # from the smallest lower end to the smallest upper end. The lower end holds at α, since it must err for the one
+    # baseline that is truly best; any of B upper ends may be the smallest, so each has the level α/B.
+    lowest = min(baselines, key=lambda name: float(results[name].low))
+    high = min(float(compare(name, 1 - (1 - confidence) / len(baselines))[0].high) for name in baselines)
     # Two-sided p-values, as everywhere; a method that is not above a baseline is not shown to be.
-    p = [float(result.p) if result.estimate > 0 else 1.0 for result, _ in results.values()]
-    result, procedure = results[best]
+    p, family_p = (
+        {name: float(value(result)) if result.estimate > 0 else 1.0 for name, result in results.items()}
+        for value in (lambda result: result.p, lambda result: family_p_value(result, family))
+    )
+    closest = max(baselines, key=lambda name: np.nan_to_num(p[name], nan=np.inf))
+    _, procedure = compare(closest, confidence)
+    best = max(baselines, key=estimates.__getitem__)
     return {
         "method": method,
         "best": best,
@@ -88,11 +103,13 @@ def _beyond(
         "metric": ACCURACY_METRIC,
         "estimate": estimates[method],
         "blind": estimates[best],
-        "difference": float(result.estimate),
-        "low": float(result.low),
-        "high": float(result.high),
-        "p": float(np.max(p)),  # NaN where one of them is: a trained method with one seed cannot claim anything
+        "difference": float(results[best].estimate),
+        "low": float(results[lowest].low),
+        "low_of": lowest,
+        "high": high,
+        "p": p[closest],  # NaN where one of them is: a trained method with one seed cannot claim anything
+        "p_of": closest,
         "procedure": procedure,
         "clusters": len(block.clusters.sizes),
-        "df": float(result.df),
-    }
+        "df": float(results[closest].df),
+    }, float(np.max([*family_p.values()]))

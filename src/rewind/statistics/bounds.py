@@ -1,4 +1,5 @@
-"""Interval ends and p-values where Student's t does not fit: shares (Wilson), skewed means (Hall), and zero variance.
+"""Interval ends and p-values where Student's t does not fit: shares (Wilson), skewed means (Hall), zero variance, and
+the far tails that corrections for several comparisons look at (Behrens and Fisher).
 
 Zero variance means that all clusters have the same value in all seeds, so that there is no error to estimate.
 """
@@ -6,7 +7,7 @@ Zero variance means that all clusters have the same value in all seeds, so that 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtr, ndtri, stdtrit
 
 
 def wilson_interval(share: np.ndarray, variance: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -41,21 +42,79 @@ def wilson_interval(share: np.ndarray, variance: np.ndarray, t: np.ndarray) -> t
     return np.minimum(low, share), np.maximum(high, share)
 
 
-def wilson_p_value(share: np.ndarray, variance: np.ndarray, df: np.ndarray, null: float) -> np.ndarray:
-    """Two-sided p-value of a share against ``null``: the α at which :func:`wilson_interval` just excludes it.
+def wilson_statistic(share: np.ndarray, variance: np.ndarray, null: float) -> np.ndarray:
+    """Student's t, without its sign, at which :func:`wilson_interval` just excludes ``null``.
 
-    So the standard error is that of a share of ``null``: ``t = (p − p₀) / √(V · p₀ (1 − p₀) / (p (1 − p)))``. With V
+    So the standard error is that of a share of ``null``: ``t = |p − p₀| / √(V · p₀ (1 − p₀) / (p (1 − p)))``. With V
     itself, which is small where p is near 0 or 1, the test would reject far too often.
 
     Args:
         share: p, from 0 to 1.
         variance: V of p, above 0.
-        df: degrees of freedom of Student's t.
         null: p₀, between 0 and 1.
     """
     binomial = share * (1 - share)
     null_variance = np.where(binomial > 0, variance * null * (1 - null) / np.where(binomial > 0, binomial, 1), variance)
-    return 2 * stdtr(df, -np.abs(share - null) / np.sqrt(null_variance))
+    return np.abs(share - null) / np.sqrt(null_variance)
+
+
+_POINTS = 48  # of the integral over each χ² variable: p-values above 1e-14 have a relative error of at most 0.1%
+
+
+def behrens_fisher_p_value(t: np.ndarray, seed_share: np.ndarray, seed_df: np.ndarray, query_df: float) -> np.ndarray:
+    """Two-sided p-value of a statistic whose variance is a sum of two parts that are known unequally well.
+
+    Behrens' and Fisher's fiducial solution (Fisher, 1935; a generalised p-value: Tsui and Weerahandi, 1989):
+    ``P(|√w T + √(1 − w) T'| > t)`` with independent T and T' of Student's distribution, which have each part's own
+    degrees of freedom. In the far tail the part with fewer of them decides, even if its *estimated* share w happens to
+    be small; one t distribution with some mean of both gives p-values there that are several times too small.
+
+    Args:
+        t: the statistic, without its sign.
+        seed_share: w, of the same shape.
+        seed_df: degrees of freedom of that part, of the same shape.
+        query_df: those of the other part.
+
+    Example:
+        >>> behrens_fisher_p_value(np.array([9.925]), np.array([1.0]), np.array([2.0]), 119).round(4).tolist()
+        [0.01]
+    """
+    t, seed_share, seed_df = (np.asarray(value, float)[..., None, None] for value in (t, seed_share, seed_df))
+    # Given χ² variables U and U', the sum is normal with the variance w/U + (1 − w)/U'.
+    seeds, seed_weights = _inverse_chi_square(seed_df)
+    queries, query_weights = _inverse_chi_square(np.full((1, 1), query_df))
+    variance = seed_share * np.swapaxes(seeds, -1, -2) + (1 - seed_share) * queries
+    weights = np.swapaxes(seed_weights, -1, -2) * query_weights
+    return 2 * (weights * ndtr(-t / np.sqrt(variance))).sum(axis=(-1, -2))
+
+
+def behrens_fisher_quantile(level: float, seed_share: np.ndarray, seed_df: np.ndarray, query_df: float) -> np.ndarray:
+    """(n,) the statistic at which :func:`behrens_fisher_p_value` is ``level``, to three digits.
+
+    >>> behrens_fisher_quantile(0.05, np.array([0.0, 1.0]), np.array([2.0, 2.0]), 1e6).round(2).tolist()
+    [1.96, 4.3]
+    """
+    # The quantile is at most that of the part with the fewest degrees of freedom, and at least half the normal one.
+    low = np.full(seed_share.shape, np.log(-ndtri(level / 2) / 2))
+    high = np.log(-stdtrit(np.minimum(seed_df, query_df), level / 2) * 1.01)
+    while (high - low).max(initial=0) > 1e-3:
+        middle = (low + high) / 2
+        too_low = behrens_fisher_p_value(np.exp(middle), seed_share, seed_df, query_df) > level
+        low, high = np.where(too_low, middle, low), np.where(too_low, high, middle)
+    return np.exp((low + high) / 2)
+
+
+def _inverse_chi_square(df: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(…, 48) values of 1/U with their probabilities, where U is χ² divided by its ``df`` (…, 1).
+
+    Equal steps of log U, in which the trapezoidal rule converges faster than any power of the step.
+    """
+    deviation = np.sqrt(2 / df)
+    low, high = -np.maximum(50 / df, 9 * deviation), np.log1p(9 * deviation + 20 / df)
+    logs = low + (high - low) * np.linspace(0, 1, _POINTS)
+    log_density = df / 2 * (logs - np.exp(logs))
+    density = np.exp(log_density - log_density.max(axis=-1, keepdims=True))
+    return np.exp(-logs), density / density.sum(axis=-1, keepdims=True)
 
 
 def zero_variance_interval(

@@ -7,6 +7,7 @@ tests on the same studies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +16,7 @@ import pandas as pd
 
 from rewind.errors import RewindError
 from rewind.ranking_metrics import METRICS, tested_metrics
-from rewind.statistics.inference import difference_inference, holm_adjusted, mean_inference, paired_inference
+from rewind.statistics.inference import difference_inference, family_adjusted, mean_inference, paired_inference
 from rewind.statistics.simulation import (
     PRETRAINED_ONCE,
     PRETRAINED_PER_SEED,
@@ -125,9 +126,12 @@ def _own_outcome(design: Design, pairs: np.ndarray, totals: np.ndarray, metric: 
     else:
         difference = difference_inference(components[pairs[:, 0]], components[pairs[:, 1]], 1 - level, most - least)
     p = difference.p.T
+    # What is not significant alone is not after Holm: its p-value in the family need not be computed.
+    family = replace(difference, statistic=np.where(difference.p <= level, difference.statistic, np.nan))
+    adjusted = family_adjusted([family[at] for at in range(len(pairs))]).T
     return {
         "called": p <= level,
-        "after Holm": holm_adjusted(p) <= level,
+        "after Holm": adjusted <= level,
         "ends": tuple(end.T for end in ends),
         "estimate": difference.estimate.T,
         "apart": (difference.low.T, difference.high.T),

@@ -7,15 +7,17 @@ training seeds and clusters of queries are random in both, and p < α exactly wh
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtr
 
 from rewind.ranking_metrics import ACCURACY_METRIC, CHANCE_ACCURACY, METRICS
 from rewind.statistics import labels
 from rewind.statistics.blocks import RankBlock
-from rewind.statistics.bounds import wilson_p_value, zero_variance_p_value
-from rewind.statistics.inference import Inference, holm_adjusted, mean_inference
+from rewind.statistics.bounds import wilson_statistic, zero_variance_p_value
+from rewind.statistics.inference import Inference, family_adjusted, mean_inference
 from rewind.statistics.pairs import RandomFactors
 from rewind.statistics.variance import variance_components
 
@@ -30,35 +32,38 @@ ALL_TIED = 100.0
 """Value of the column ``tied`` of a method that ties every query in every run: it cannot tell a clip from its twin."""
 
 
-def chance_p_value(accuracy: Inference, clusters: int) -> np.ndarray:
-    """Two-sided p-value of accuracies against 50%: the α at which their interval just excludes it.
+def against_chance(accuracy: Inference, clusters: int) -> Inference:
+    """The same accuracies with a test against 50%: p is the α at which their interval just excludes it.
 
     Where every cluster has the same value in every seed it is the sign test over clusters at 0% and 100%, and p = 1 at
     50% (:func:`~rewind.statistics.bounds.zero_variance_p_value`); elsewhere the standard error is that of a share of ½
-    (:func:`~rewind.statistics.bounds.wilson_p_value`).
+    (:func:`~rewind.statistics.bounds.wilson_statistic`).
 
     Args:
-        accuracy: of methods, in percent, with any shape.
+        accuracy: of methods, in percent, with any shape. p is NaN where a trained method has one seed, or there is one
+            cluster.
         clusters: C, of their queries.
-
-    Returns:
-        p, of the shape of the estimate; NaN where a trained method has one seed, or there is one cluster.
 
     Example:
         >>> right = np.repeat([100.0, 0.0], [32, 8])  # 32 of 40 clusters, by a model that cannot be trained again
         >>> fixed = variance_components(right[None], np.ones(40, dtype=int), fixed=True)
         >>> result = mean_inference(fixed, 0.95, least=0, most=100)
-        >>> bool(result.low > 50), bool(chance_p_value(result, clusters=40) < 0.05)
+        >>> bool(result.low > 50), bool(against_chance(result, clusters=40).p < 0.05)
         (True, True)
     """
     has_variance = accuracy.variance > 0
     share, variance = accuracy.estimate / 100, np.where(has_variance, accuracy.variance, 1) / 100**2
+    statistic = wilson_statistic(share, variance, CHANCE_ACCURACY / 100)
     p = np.where(
         has_variance,
-        wilson_p_value(share, variance, accuracy.df, CHANCE_ACCURACY / 100),
+        2 * stdtr(accuracy.df, -statistic),
         zero_variance_p_value(accuracy.estimate - CHANCE_ACCURACY, np.asarray(CHANCE_ACCURACY), clusters),
     )
-    return np.where(accuracy.claims & np.isfinite(accuracy.variance), p, np.nan)
+    return replace(
+        accuracy,
+        p=np.where(accuracy.claims & np.isfinite(accuracy.variance), p, np.nan),
+        statistic=np.where(has_variance, statistic, np.nan),
+    )
 
 
 def tied_percent(block: RankBlock, method: str) -> float:
@@ -92,30 +97,34 @@ def chance_rows(
         random: which methods are fixed models or exact.
         compared: methods that are tested; others are baselines.
     """
-    rows = [_chance_row(block, method, confidence, random) for method in block.higher]
-    family = [row for row in rows if _is_tested(row, compared, random)]
-    adjusted = holm_adjusted(np.array([row["p"] for row in family]))
-    for row, p_holm in zip(family, adjusted.tolist(), strict=True):
+    found = [_chance_row(block, method, confidence, random) for method in block.higher]
+    rows = [row for row, _ in found]
+    family = [(row, result) for row, result in found if _is_tested(row, compared, random)]
+    adjusted = family_adjusted([result for _, result in family])
+    for (row, _), p_holm in zip(family, adjusted.tolist(), strict=True):
         row.update(p_holm=p_holm, family=len(family))
     untested = {"p": np.nan, "p_holm": np.nan, "family": 0}
     return [row if "family" in row else row | untested for row in rows]
 
 
-def _chance_row(block: RankBlock, method: str, confidence: float, random: RandomFactors) -> dict[str, Any]:
+def _chance_row(
+    block: RankBlock, method: str, confidence: float, random: RandomFactors
+) -> tuple[dict[str, Any], Inference]:
     fixed, sizes, seeds = method in random.fixed, block.clusters.sizes, len(block.higher[method])
     components = variance_components(block.totals(method, (ACCURACY_METRIC,))[0], sizes, fixed)
     least, most = METRICS[ACCURACY_METRIC].range(block.gallery)
-    result = mean_inference(components, confidence, least=least, most=most)
+    result = against_chance(mean_inference(components, confidence, least=least, most=most), len(sizes))
     estimate, exact = float(result.estimate), method in random.exact  # chance is computed, not estimated: no error
-    return {
+    row = {
         **{"method": method, "setting": block.setting, "direction": block.direction, "metric": ACCURACY_METRIC},
         **{"seeds": seeds, "queries": len(block.queries), "clusters": len(sizes), "estimate": estimate},
         "low": estimate if exact else float(result.low),
         "high": estimate if exact else float(result.high),
         **{"chance": CHANCE_ACCURACY, "tied": tied_percent(block, method)},
-        "p": float(chance_p_value(result, len(sizes))),
+        "p": float(result.p),
         "procedure": labels.method(seeds, fixed=fixed),
     }
+    return row, result
 
 
 def _is_tested(row: dict[str, Any], compared: Collection[str], random: RandomFactors) -> bool:

@@ -28,7 +28,7 @@ from rewind.evaluation.cosine_gap import (
 from rewind.evaluation.ranking import RECALL_CUTOFFS, rank_table, validation_scores
 from rewind.io.files import write_csv
 from rewind.statistics import labels
-from rewind.statistics.inference import holm_adjusted, mean_inference
+from rewind.statistics.inference import family_adjusted, mean_inference
 from rewind.statistics.pairs import ALL_RANDOM, RandomFactors, compare_pair
 from rewind.statistics.variance import variance_components
 
@@ -134,7 +134,7 @@ def _pair_rows(
 ) -> list[dict[str, Any]]:
     """Rows of :data:`PAIR_COLUMNS`; ``totals``: method → (S, C) of the gap."""
     results = [compare_pair(totals, pair, sizes, confidence, random) for pair in pairs]
-    adjusted = holm_adjusted(np.array([float(result.p) for result, _ in results]))
+    adjusted = family_adjusted([result for result, _ in results])
     return [
         {"first": a, "second": b, "difference": float(result.estimate)}
         | {"low": float(result.low), "high": float(result.high)}

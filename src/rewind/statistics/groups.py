@@ -11,8 +11,8 @@ import pandas as pd
 from rewind.ranking_metrics import METRICS
 from rewind.statistics import labels
 from rewind.statistics.blocks import NotEvaluated, RankBlock, RunRanks, rank_blocks
-from rewind.statistics.chance import MIN_TESTED_CLUSTERS, chance_p_value, tied_percent
-from rewind.statistics.inference import holm_adjusted, mean_inference
+from rewind.statistics.chance import MIN_TESTED_CLUSTERS, against_chance, tied_percent
+from rewind.statistics.inference import Inference, family_adjusted, mean_inference
 from rewind.statistics.pairs import RandomFactors
 from rewind.statistics.variance import Clusters, variance_components
 
@@ -35,7 +35,7 @@ def results_by_group(
     """The deciding metric of every method in every group.
 
     Only Binary has a test: accuracy against 50%, two-sided, with the standard error under chance, so that it inverts
-    the interval (:func:`~rewind.statistics.chance.chance_p_value`). Holm's correction runs over all compared methods
+    the interval (:func:`~rewind.statistics.chance.against_chance`). Holm's correction runs over all compared methods
     and all groups with ``MIN_TESTED_CLUSTERS`` clusters or more, per search direction. ``tied`` is the percentage of
     queries that tie with the twin, over all runs; it is empty outside of Binary.
 
@@ -70,7 +70,7 @@ def results_by_group(
         rows += (
             _holm_corrected(group_rows, compared)
             if block.setting == "binary"
-            else [row | _UNTESTED for row in group_rows]
+            else [row | _UNTESTED for row, _ in group_rows]
         )
     return pd.DataFrame(rows, columns=list(GROUP_RESULT_COLUMNS))
 
@@ -96,7 +96,7 @@ def _select_queries(block: RankBlock, selected: np.ndarray) -> RankBlock:
 
 def _group_row(
     block: RankBlock, group: str, method: str, metric: str, confidence: float, random: RandomFactors
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Inference]:
     fixed, sizes = method in random.fixed, block.clusters.sizes
     components = variance_components(block.totals(method, (metric,))[0], sizes, fixed)
     least, most = METRICS[metric].range(block.gallery)
@@ -104,23 +104,25 @@ def _group_row(
     exact = method in random.exact | block.constant  # computed, not estimated: no error
     estimate = float(result.estimate)
     is_binary = block.setting == "binary"
-    p = float(chance_p_value(result, len(sizes))) if is_binary and not exact else np.nan
-    return {
+    if is_binary:
+        result = against_chance(result, len(sizes))
+    row = {
         **{"setting": block.setting, "direction": block.direction, "group": group, "method": method},
         **{"metric": metric, "seeds": len(block.higher[method]), "queries": len(block.queries)},
-        **{"clusters": len(sizes), "estimate": estimate, "p": p},
+        **{"clusters": len(sizes), "estimate": estimate, "p": float(result.p) if is_binary and not exact else np.nan},
         "low": estimate if exact else float(result.low),
         "high": estimate if exact else float(result.high),
         "procedure": labels.method(len(block.higher[method]), METRICS[metric].skewed, fixed),
         "tied": tied_percent(block, method) if is_binary else np.nan,
     }
+    return row, result
 
 
-def _holm_corrected(rows: list[dict[str, Any]], compared: Collection[str]) -> list[dict[str, Any]]:
-    tested = [row["method"] in compared and row["clusters"] >= MIN_TESTED_CLUSTERS for row in rows]
-    p = np.array([row["p"] for row, is_tested in zip(rows, tested, strict=True) if is_tested])
-    adjusted = iter(holm_adjusted(p).tolist())
+def _holm_corrected(rows: list[tuple[dict[str, Any], Inference]], compared: Collection[str]) -> list[dict[str, Any]]:
+    tested = [row["method"] in compared and row["clusters"] >= MIN_TESTED_CLUSTERS for row, _ in rows]
+    family = [result for (_, result), is_tested in zip(rows, tested, strict=True) if is_tested]
+    adjusted = iter(family_adjusted(family).tolist())
     return [
-        row | ({"p_holm": next(adjusted), "family": len(p)} if is_tested else _UNTESTED)
-        for row, is_tested in zip(rows, tested, strict=True)
+        row | ({"p_holm": next(adjusted), "family": len(family)} if is_tested else _UNTESTED)
+        for (row, _), is_tested in zip(rows, tested, strict=True)
     ]

@@ -19,7 +19,15 @@ from rewind.ranking_metrics import METRICS, tested_metrics
 from rewind.statistics import bootstrap, labels
 from rewind.statistics.blocks import RankBlock
 from rewind.statistics.bootstrap import Resamples, bootstrap_p_value, percentile_interval
-from rewind.statistics.inference import Inference, difference_inference, holm_adjusted, mean_inference, paired_inference
+from rewind.statistics.bounds import behrens_fisher_quantile
+from rewind.statistics.inference import (
+    Inference,
+    difference_inference,
+    family_adjusted,
+    holm_adjusted,
+    mean_inference,
+    paired_inference,
+)
 from rewind.statistics.variance import variance_components
 
 # ---- Ratio of two methods' standard deviations over training seeds -------------------------------------------------
@@ -60,7 +68,11 @@ def spread_ratio(first: Sequence[float], second: Sequence[float], confidence: fl
 
 
 def minimum_detectable_effect(
-    variance: np.ndarray | float, df: np.ndarray | float, level: float, power: float = 0.8
+    variance: np.ndarray | float,
+    df: np.ndarray | float,
+    level: float,
+    power: float = 0.8,
+    critical: np.ndarray | None = None,
 ) -> np.ndarray:
     """The smallest true difference that a two-sided t test detects with this probability.
 
@@ -69,6 +81,7 @@ def minimum_detectable_effect(
         df: its degrees of freedom.
         level: of the test; at the strictest level of Holm's correction the family's level divided by its size.
         power: the probability.
+        critical: the statistic that is significant; None: that of Student's t at ``level``.
 
     Returns:
         δ √V, of the shape of ``variance``; NaN where V is 0 or not known.
@@ -80,10 +93,51 @@ def minimum_detectable_effect(
     variance, df = np.broadcast_arrays(np.asarray(variance, dtype=float), np.asarray(df, dtype=float))
     is_known = (variance > 0) & (df > 0)
     effects = np.full(variance.shape, np.nan)
-    critical = stdtrit(df[is_known], 1 - level / 2)
+    critical = stdtrit(df, 1 - level / 2) if critical is None else critical
     # δ is the noncentrality of the t distribution that exceeds the critical value with this probability.
-    effects[is_known] = nctdtrinc(df[is_known], 1 - power, critical) * np.sqrt(variance[is_known])
+    effects[is_known] = nctdtrinc(df[is_known], 1 - power, critical[is_known]) * np.sqrt(variance[is_known])
     return effects
+
+
+# Of seeds, and multiples of the queries: what users could still run, in steps that an estimate of this kind knows.
+_SEED_CANDIDATES = np.array([*range(2, 21), 25, 30, 40, 50, 75, 100])
+_QUERY_MULTIPLES = np.array([1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100])
+
+
+def needed_samples(
+    result: Inference, seeds: int, queries: int, confidence: float, family: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """How many seeds of each method, or how many queries, would find the differences that were seen, in 80% of studies.
+
+    The seed part of V shrinks with the seeds, the other with the queries; both are taken as estimated, at the strictest
+    level of Holm's correction.
+
+    Args:
+        result: of a pair, with any number of metrics (K,).
+        seeds: of each method, the smaller number of two.
+        queries: that they answered.
+        confidence: of the intervals.
+        family: number of pairs.
+
+    Returns:
+        (K,) each; NaN where neither 100 seeds nor 100 times the queries suffice, and where there is no seed part.
+    """
+    level, share = (1 - confidence) / family, np.nan_to_num(result.seed_share)[..., None]
+    variance, f, query_df = (value[..., None] for value in (result.variance, result.seed_df, result.query_df))
+
+    def first_enough(seed_factor: np.ndarray, query_factor: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        seed_part, query_part = variance * share / seed_factor, variance * (1 - share) / query_factor
+        total, more = seed_part + query_part, np.maximum(seed_factor * (f + 1) - 1, 1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            w = seed_part / total
+            df = 1 / (w**2 / more + (1 - w) ** 2 / (query_factor * (query_df + 1) - 1))
+        enough = minimum_detectable_effect(total, df, level, TARGET_POWER) <= np.abs(result.estimate)[..., None]
+        return np.where(enough.any(axis=-1), numbers[enough.argmax(axis=-1)], np.nan)
+
+    candidates = _SEED_CANDIDATES[seeds <= _SEED_CANDIDATES].astype(float)
+    by_seeds = first_enough(candidates / seeds, np.ones(len(candidates)), candidates)
+    by_queries = first_enough(np.ones(len(_QUERY_MULTIPLES)), _QUERY_MULTIPLES, queries * _QUERY_MULTIPLES)
+    return np.where(share[..., 0] > 0, by_seeds, np.nan), by_queries
 
 
 # ---- Pairs of methods ----------------------------------------------------------------------------------------------
@@ -91,7 +145,7 @@ def minimum_detectable_effect(
 TARGET_POWER = 0.8  # for the column ``detectable``
 PAIR_COLUMNS = (
     *("first", "second", "setting", "direction", "metric", "difference", "low", "high", "p", "p_holm", "procedure"),
-    *("family", "clusters", "df", "detectable", "effect"),
+    *("family", "clusters", "df", "detectable", "seeds_needed", "queries_needed", "effect"),
     *("boot_low", "boot_high", "boot_p", "boot_p_holm", "boot_procedure"),
 )
 
@@ -192,10 +246,14 @@ def pair_rows(
     boot_low, boot_high, boot_p = _bootstrap_differences(
         [_whole_number_totals(totals[a], totals[b]) for a, b in pairs], draws, confidence
     )
-    p_holm, boot_p_holm = holm_adjusted(stacked["p"].T).T, holm_adjusted(boot_p.T).T
-    detectable = minimum_detectable_effect(
-        stacked["variance"], stacked["df"], (1 - confidence) / len(pairs), TARGET_POWER
-    )
+    p_holm, boot_p_holm = family_adjusted([result for result, _ in results]), holm_adjusted(boot_p.T).T
+    detectable = _detectable_differences([result for result, _ in results], np.isfinite(p_holm), confidence)
+    needed = [
+        needed_samples(
+            result, min(len(block.higher[name]) for name in pair), len(block.queries), confidence, len(pairs)
+        )
+        for pair, (result, _) in zip(pairs, results, strict=True)
+    ]
     rows = []
     for i, (a, b) in enumerate(pairs):
         for k, metric in enumerate(tested_metrics()):
@@ -205,12 +263,32 @@ def pair_rows(
                 | {"low": stacked["low"][i, k], "high": stacked["high"][i, k]}
                 | {"p": stacked["p"][i, k], "p_holm": p_holm[i, k], "procedure": results[i][1]}
                 | {"family": len(pairs), "clusters": len(block.clusters.sizes), "df": stacked["df"][i, k]}
-                | {"detectable": detectable[i, k], "effect": net_win_share(block, a, b, metric)}
+                | {"detectable": detectable[i, k]}
+                | {"seeds_needed": needed[i][0][k], "queries_needed": needed[i][1][k]}
+                | {"effect": net_win_share(block, a, b, metric)}
                 | {"boot_low": boot_low[i, k], "boot_high": boot_high[i, k]}
                 | {"boot_p": boot_p[i, k], "boot_p_holm": boot_p_holm[i, k]}
                 | {"boot_procedure": f"paired {bootstrap.PROCEDURE}"}
             )
     return rows
+
+
+def _detectable_differences(family: list[Inference], tested: np.ndarray, confidence: float) -> np.ndarray:
+    """(P, K) smallest true differences that tests at Holm's strictest level detect; NaN: not tested."""
+    level = (1 - confidence) / len(family)
+    variance, df, share, seed_df, query_df = (
+        np.stack([getattr(result, name) for result in family])
+        for name in ("variance", "df", "seed_share", "seed_df", "query_df")
+    )
+    variance = np.where(tested, variance, np.nan)
+    critical = None
+    if len(family) > 1:
+        critical = np.full(variance.shape, np.nan)
+        known = np.isfinite(variance) & (df > 0)
+        critical[known] = behrens_fisher_quantile(
+            level, np.nan_to_num(share[known]), seed_df[known], float(query_df.flat[0])
+        )
+    return minimum_detectable_effect(variance, df, level, TARGET_POWER, critical)
 
 
 def net_win_share(block: RankBlock, first: str, second: str, metric: str) -> float:
@@ -309,7 +387,7 @@ def accuracy_pairs(
     family = [(first, second) for first, second in pairs if first in percent and second in percent]
     ones = np.ones(next(iter(percent.values())).shape[1], dtype=int)
     results = [compare_pair(percent, pair, ones, confidence, random, 100.0) for pair in family]
-    p_holm = holm_adjusted(np.array([float(result.p) for result, _ in results]))
+    p_holm = family_adjusted([result for result, _ in results])
     rows = [
         {"first": first, "second": second, "difference": float(result.estimate)}
         | {"low": float(result.low), "high": float(result.high), "p": float(result.p), "p_holm": p_holm[i]}

@@ -13,11 +13,13 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.interpolate import RegularGridInterpolator
 from scipy.optimize import brentq
 from scipy.special import ndtr, stdtrit
 
 from rewind.statistics.blocks import RankBlock
-from rewind.statistics.inference import MIN_REMAINING_SHARE
+from rewind.statistics.bounds import behrens_fisher_quantile
+from rewind.statistics.inference import MAX_FAMILY_OF_TWO_SEEDS, MIN_REMAINING_SHARE
 from rewind.statistics.pairs import minimum_detectable_effect
 from rewind.statistics.simulation import Design, joint_hit_probability, shared_number
 from rewind.statistics.variance import VarianceComponents, variance_components
@@ -172,15 +174,22 @@ def detection_power(design: Design, points: float, level: float = 0.05, seed: in
     return _mean_power(_draw_thresholds(design, level, seed), points / 100)
 
 
-def design_detectable_effect(design: Design, power: float = 0.8, level: float = 0.05, seed: int = 0) -> float:
+def design_detectable_effect(
+    design: Design, power: float = 0.8, level: float = 0.05, seed: int = 0, family: int = 1
+) -> float:
     """Smallest difference in points of R@1 that is detected with probability ``power``; inf above 100 points.
+
+    With a ``family`` of tests, at the strictest level of Holm's correction and with its p-values
+    (:func:`~rewind.statistics.inference.family_p_value`).
 
     Example:
         >>> three, ten = (design_detectable_effect(Design(seeds=seeds)) for seeds in (3, 10))
         >>> three > ten  # more seeds detect smaller differences
         True
     """
-    thresholds = _draw_thresholds(design, level, seed)
+    if family > MAX_FAMILY_OF_TWO_SEEDS and shared_number(design.seeds) == 2:
+        return float("inf")
+    thresholds = _draw_thresholds(design, level, seed, family)
     if _mean_power(thresholds, 1.0) < power:
         return float("inf")
     return 100 * float(brentq(lambda points: _mean_power(thresholds, points) - power, 0, 1, xtol=1e-6))
@@ -238,7 +247,7 @@ def few_clusters_effect(
     return min(effects), max(effects)
 
 
-def _draw_thresholds(design: Design, level: float, seed: int) -> tuple[float, np.ndarray]:
+def _draw_thresholds(design: Design, level: float, seed: int, family: int = 1) -> tuple[float, np.ndarray]:
     """Standard error of the difference, and draws of the threshold that it must exceed to be significant.
 
     The estimates A, B and E of :mod:`rewind.statistics.inference` are drawn, and turned into V and df by its formulas.
@@ -260,7 +269,20 @@ def _draw_thresholds(design: Design, level: float, seed: int) -> tuple[float, np
         f = np.where(seed_sum > 0, seed_sum**2 / ((seed_parts**2).sum(axis=0) / (seeds - 1)), 1)
         k = np.maximum(1, 2 - 2 / f)
         df = 1 / (share**k / f + (1 - share) ** k / (clusters - 1))
-    return float(np.sqrt(2 * variances.run / seeds + variances.query)), stdtrit(df, 1 - level / 2) * np.sqrt(variance)
+    level /= family
+    critical = stdtrit(df, 1 - level / 2)
+    if family > 1:
+        critical = np.maximum(critical, _family_quantiles(level, share, f, seeds - 1, clusters - 1))
+    return float(np.sqrt(2 * variances.run / seeds + variances.query)), critical * np.sqrt(variance)
+
+
+def _family_quantiles(level: float, share: np.ndarray, f: np.ndarray, seed_df: int, query_df: float) -> np.ndarray:
+    """Critical values of tests in a family, interpolated: f is between that of one method and that of two."""
+    shares, dfs = np.linspace(0, 1, 21), np.linspace(seed_df, 2 * seed_df, 5)
+    grid = [array.ravel() for array in np.meshgrid(shares, dfs, indexing="ij")]
+    quantiles = behrens_fisher_quantile(level, grid[0], grid[1], query_df).reshape(len(shares), len(dfs))
+    points = np.stack([share.clip(0, 1), f.clip(seed_df, 2 * seed_df)], axis=-1)
+    return RegularGridInterpolator((shares, dfs), quantiles)(points)
 
 
 def _mean_power(thresholds: tuple[float, np.ndarray], difference: float) -> float:

@@ -13,7 +13,7 @@ from rewind.config.study import RunKey
 from rewind.errors import RewindError
 from rewind.io.files import reading_user_file
 from rewind.statistics import labels
-from rewind.statistics.inference import holm_adjusted, mean_inference
+from rewind.statistics.inference import family_adjusted, mean_inference
 from rewind.statistics.pairs import RandomFactors, compare_pair
 from rewind.statistics.variance import Clusters, variance_components
 
@@ -75,7 +75,7 @@ def probe_tables(
             intervals.append(row | names | {"constant": int(constant)})
         family = [pair for pair in pairs if pair[0] in totals and pair[1] in totals]
         results = [compare_pair(totals, pair, clusters.sizes, confidence, random, 100.0) for pair in family]
-        adjusted = holm_adjusted(np.array([float(result.p) for result, _ in results]))
+        adjusted = family_adjusted([result for result, _ in results])
         for (first, second), (result, procedure), p_holm in zip(family, results, adjusted, strict=True):
             differences.append(
                 {"first": first, "second": second, "difference": float(result.estimate)}

@@ -161,13 +161,13 @@ def _detectable(clusters: int, queries: int, setting: str) -> str:
     # The effect depends on how much methods agree, which nobody knows yet: a range instead of a number.
     metric, expected = ("accuracy", BINARY_ACCURACY) if setting == "binary" else ("R@1", EXPECTED_R1)
     low, high = few_clusters_effect(clusters, queries / clusters, expected)
-    points = f"{_format_points(low)} to {_format_points(high)} points of {metric}"
+    # More is not possible, or (in Binary) only between a method at chance and a perfect one.
+    limit = 50 if setting == "binary" else 100
+    if low >= limit:
+        return f"{count_noun(clusters, 'cluster')} of queries: too few to tell methods apart"
+    points = f"{low:.0f} to {high:.0f} points of {metric}" if high < limit else f"{low:.0f} points of {metric} or more"
     few = f"; letters of significance need {MIN_CLUSTERS_FOR_LETTERS}" if clusters < MIN_CLUSTERS_FOR_LETTERS else ""
     return f"{points} ({queries:,} queries in {clusters:,} clusters{few})"
-
-
-def _format_points(value: float) -> str:
-    return f"{value:.0f}" if value <= 100 else "over 100"
 
 
 def describe_network(network: str) -> str:
