@@ -216,29 +216,31 @@ def test_exact_chance_needs_no_note(four):
 # ---- What a study would detect -------------------------------------------------------------------------------------
 
 
-def detection(detectable, seeds=((20.0, 22.0), (30.0, 30.5), (40.0, 41.0)), **changes):
+def detection(detectable, seeds=((20.0, 22.0), (30.0, 30.5), (40.0, 41.0)), setting="hard", **changes):
+    """What is said of meanP and seqTransf, the second of three pairs."""
     made = results(
         {"chance": [0.05], **dict(zip(("meanP", "seqLSTM", "seqTransf"), map(list, seeds), strict=True))}, TESTS
     )
-    table = made.pairs.assign(df=2.0, **changes)
-    sizes = dict(zip(TESTS, detectable, strict=True))
-    table["detectable"] = [sizes[row.first, row.second] for row in table.itertuples()]
+    table = made.pairs.assign(df=2.0, detectable=detectable, clusters=12, **changes)
     made = dataclasses.replace(made, pairs=table)
-    return detection_text(made, result_rows.tested_pairs(made, "hard", "text_to_item", "R@1"), "hard", "R@1")
+    pair = result_rows.tested_pairs(made, "hard", "text_to_item", "R@1").iloc[1]
+    assert {pair["first"], pair["second"]} == {"meanP", "seqTransf"}
+    return detection_text(made, pair, setting, "R@1")
 
 
-def test_the_median_pair_is_told_and_the_one_that_cannot_be_judged():
-    assert detection([4.5, 5.0, 6.0]) == (
-        "this study would detect a true difference of 5.0 points of R@1 in 80% of cases (median of 3 pairs), and "
-        "smaller ones less often"
-    )
-    assert ". It can hardly judge seqTransf against seqLSTM (12.0 points of R@1)" in detection([4.5, 5.0, 12.0])
-    text = detection([15.0, 150.0, 20.0], seeds=((20.0, 60.0), (30.0, 30.5), (40.0, 41.0)), low=-60.0, high=100.0)
-    assert "true difference of 20.0 points" in text and "15" not in text, "no range of 15 to more than 100"
-    assert text.endswith(
-        ". It cannot judge meanP against seqTransf (more than 100 points of R@1): the seeds of meanP differ by too "
-        "much, with a standard deviation of 28.3 points"
-    )
+def test_what_would_decide_is_the_pairs_own():
+    assert detection(5.0) == "a true difference of 5.0 points of R@1 between them would be detected in 80% of studies"
+    needed = detection(5.0, seeds_needed=12.0, queries_needed=3600.0)
+    assert needed.endswith("; the one that was seen would take about 12 seeds or 3,600 queries")
+    assert detection(5.0, seeds_needed=np.nan, queries_needed=3600.0).endswith("would take about 3,600 queries")
+
+
+@pytest.mark.parametrize(("setting", "size"), [("hard", 100.0), ("hard", 150.0), ("binary", 50.0)])
+def test_no_difference_is_named_that_is_not_possible(setting, size):
+    wide = {"low": -60.0, "high": 100.0}
+    text = detection(size, ((20.0, 60.0), (30.0, 30.5), (40.0, 41.0)), setting, **wide)
+    assert text == "the seeds of meanP differ by too much to tell, with a standard deviation of 28.3 points"
+    assert detection(size, setting=setting, low=-300.0, high=300.0) == "12 clusters of queries are too few to tell"
 
 
 @pytest.mark.parametrize(("sizes", "said"), [((9.1, 14.2), "9.1 to 14.2 points"), ((15.2, 150.0), "15.2 points")])
@@ -249,16 +251,10 @@ def test_notes_of_tables_give_no_range_up_to_the_impossible(sizes, said):
     assert ("it would detect none" in sentence) == (sizes[1] > 100) and "more than 100" not in sentence
 
 
-def test_seeds_are_no_reason_where_they_agree():
-    """V is (half of the interval / t)²: here it is far above what the seeds add to it."""
-    text = detection([15.0, 150.0, 20.0], low=-300.0, high=300.0)
-    assert text.endswith("It cannot judge meanP against seqTransf (more than 100 points of R@1)")
-
-
 def test_seeds_in_pairs_differ_by_their_differences():
     """Both methods' seeds move together, so that they add nothing to the difference."""
     seeds = ((20.0, 60.0), (30.0, 30.5), (40.0, 80.0))
     wide = {"low": -60.0, "high": 100.0}
-    assert "the seeds of" in detection([15.0, 150.0, 20.0], seeds, **wide)
-    paired = detection([15.0, 150.0, 20.0], seeds, **wide, procedure="t over training seeds, seeds in pairs")
-    assert paired.endswith("(more than 100 points of R@1)")
+    assert "the seeds of" in detection(150.0, seeds, **wide)
+    paired = detection(150.0, seeds, **wide, procedure="t over training seeds, seeds in pairs")
+    assert paired == "12 clusters of queries are too few to tell"

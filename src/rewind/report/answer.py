@@ -18,7 +18,7 @@ from rewind.ranking_metrics import metric_of_column
 from rewind.report import cosine_gap, verdict
 from rewind.report.cosine_gap import CosineGapResults
 from rewind.report.footnotes import confidence_percent, seed_caution
-from rewind.report.notes import difference_size, wrap_line
+from rewind.report.notes import difference_size, is_beyond_possible, wrap_line
 from rewind.report.results import (
     MIN_CLUSTERS_FOR_LETTERS,
     Difference,
@@ -332,9 +332,8 @@ def detection_text(results: Results, pair: pd.Series | None, setting: str, metri
     """
     if pair is None or not pair.get("detectable", math.nan) > 0:
         return ""
-    size, is_percent = float(pair["detectable"]), metric_of_column(metric).percent
-    # Beyond these no difference is possible, or (in Binary) none between a method at chance and a perfect one.
-    if is_percent and size >= (50 if setting == "binary" else 100):
+    size = float(pair["detectable"])
+    if is_beyond_possible(setting, metric, size):
         return _seeds_reason(results, pair) or f"{int(pair['clusters']):,} clusters of queries are too few to tell"
     points = difference_size(setting, metric, size)
     text = f"a true difference of {points} between them would be detected in 80% of studies"

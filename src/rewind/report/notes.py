@@ -278,18 +278,26 @@ def difference_size(setting: str, deciding: str, size: float) -> str:
 def difference_range(setting: str, deciding: str, ends: tuple[float, float]) -> str:
     """Two differences in the deciding metric of a setting, smaller first, with their unit."""
     metric = "accuracy" if setting == "binary" else deciding
-    is_percent = metric_of_column(deciding).percent
-    points = f"points of {metric}" if is_percent else f"in {metric}"
-    low, high = (
-        "more than 100" if is_percent and end > 100 else format_number(end, metric_decimals(deciding)) for end in ends
-    )
+    points = f"points of {metric}" if metric_of_column(deciding).percent else f"in {metric}"
+    low, high = (format_number(end, metric_decimals(deciding)) for end in ends)
     return f"{low} {points}" if low == high else f"{low} to {high} {points}"
+
+
+def is_beyond_possible(setting: str, metric: str, difference: float) -> bool:
+    """Whether no two methods can differ by this much; in Binary, none that is not below chance.
+
+    >>> is_beyond_possible("binary", "R@1", 52.0), is_beyond_possible("hard", "R@1", 52.0)
+    (True, False)
+    """
+    return metric_of_column(metric).percent and difference >= (50 if setting == "binary" else 100)
 
 
 def _detectable_sentence(table: SettingResults, between: str) -> str:
     assert table.blind is not None
     low, high = table.blind
-    if metric_of_column(table.deciding).percent and low <= 100 < high:  # a range up to the impossible says nothing
+    if is_beyond_possible(table.setting, table.deciding, low):
+        return f"Between {between}, this study would detect no difference that is possible"
+    if is_beyond_possible(table.setting, table.deciding, high):  # a range up to the impossible says nothing
         return (
             f"Between {between}, this study would detect a true difference of "
             f"{difference_size(table.setting, table.deciding, low)} in 80% of cases where results vary least, and "

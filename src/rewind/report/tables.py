@@ -777,9 +777,8 @@ def pair_layout(inputs: TableInputs, setting: str) -> Table:
 
 def _pair_row(row: Any, level: float, decimals: int) -> tuple[Cell, ...]:
     significant = bool(row.p_holm < level)
-    detectable = number_cell(row.detectable, decimals)
-    if metric_of_column(row.metric).percent and row.detectable > 100:
-        detectable = replace(detectable, text="> 100")
+    beyond = notes.is_beyond_possible(row.setting, row.metric, row.detectable)
+    detectable = Cell(MISSING) if beyond else number_cell(row.detectable, decimals)
     bootstrap = number_cell(row.difference, decimals, low=row.boot_low, high=row.boot_high, signed=True)
     return (
         Cell(f"{row.first_label} − {row.second_label}"),
@@ -813,7 +812,7 @@ def pair_notes(inputs: TableInputs, setting: str) -> list[str]:
             if tested
             else "",
             "Detectable: the smallest true difference that this comparison would find significant in 80% of studies, "
-            "at the strictest level of Holm’s correction"
+            f"at the strictest level of Holm’s correction; {MISSING}: none that is possible"
             if tested
             else "",
             "Effect: the share of queries on which the first method does better minus the share on which it does "
