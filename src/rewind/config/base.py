@@ -28,7 +28,7 @@ DRAFT_CONTEXT = "draft"
 
 DEFAULT_VOCABULARY_SIZE = 5000  # token ids of MiniCLIP's tokenizer
 
-SEED_BOUNDS = {"ge": 0, "le": 2**32 - 1}
+SEED_BOUNDS: dict[str, Any] = {"ge": 0, "le": 2**32 - 1}
 """Bounds of a seed that NumPy, scikit-learn and torch all accept."""
 
 
