@@ -38,8 +38,8 @@ def why(targets: Sequence[str]) -> int:
     """
     accepted = AcceptedEditStore()
     if typed := typed_overrides(studies_of_targets(targets)):
-        words = shlex.join(override_words({"overrides": typed}))
-        print(f"as these results were made, with {words}; `snakemake` without it makes again what depends on it")
+        repeated = shlex.join(override_words({"overrides": typed}))
+        print(f"as these results were made, with {repeated}; `snakemake` without it makes again what depends on it")
     text = dry_run(targets)
     notes = [line.removeprefix("note: ") for line in text.splitlines() if line.startswith("note: ")]
     changes = [(job, find_changes(job, accepted)) for job in parse_dry_run(text)]
