@@ -37,7 +37,7 @@ from rewind.workflow.config import MAIN_CONFIG, load_checked_config, load_config
 from rewind.workflow.job import PRINT_TABLES
 from rewind.workflow.plan.rules import WorkflowPlan
 from rewind.workflow.plan.study import StudyPlan
-from rewind.workflow.preflight.annotations import cached_annotations
+from rewind.workflow.preflight.annotations import cached_annotations, count_split
 from rewind.workflow.preflight.checks import CACHE_FILE
 from rewind.working_folder import require_snakefile
 
@@ -136,7 +136,7 @@ def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
     if options.add:
         texts[study_file] = _add_methods(study_file, options, dataset.name, methods, probes)
     else:
-        settings = options.settings or (["test"] if dataset.why_no_twins else [*TWIN_SETTINGS])
+        settings = options.settings or _allowed_settings(dataset)
         study = {
             "title": f"{dataset.title or dataset.name}: models",
             "dataset": dataset.name,
@@ -232,6 +232,20 @@ def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[s
         except RewindError as error:
             raise RewindError(f"--{key}: {error}") from error
     return dataset, keys
+
+
+def _allowed_settings(dataset: Dataset) -> list[str]:
+    """Settings that the data allow: without twins ``test`` alone, and Binary only if a caption is a question of it."""
+    if dataset.why_no_twins:
+        return ["test"]
+    try:
+        annotations = cached_annotations(dataset)
+    except RewindError:
+        annotations = None  # the workflow's checks say why
+    if annotations is None or count_split(annotations, "test")[2]:
+        return [*TWIN_SETTINGS]
+    print("binary is not evaluated: no test caption has other words than those of the reversed clip")
+    return [setting for setting in TWIN_SETTINGS if setting != "binary"]
 
 
 def _choose_probes(options: EvaluateOptions, dataset: Dataset, methods: dict[str, Any]) -> ProbeChoice:

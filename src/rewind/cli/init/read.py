@@ -15,6 +15,7 @@ from rewind.data.formats.photos import IMAGE_SUFFIXES, item_id_from_file
 from rewind.data.formats.rtime import read_rtime_files
 from rewind.data.formats.table import TABLE_COLUMNS
 from rewind.errors import RewindError, count_noun, first_lines, printable_name
+from rewind.evaluation.twins import caption_words
 from rewind.io.files import check_id
 from rewind.io.schema import Schema, caption_fault, json_type_name, one_of
 from rewind.io.strict import (
@@ -57,6 +58,11 @@ class UserItem:
     def cluster(self) -> str:
         """What statistics treat as one independent unit: the item itself unless its row names a cluster."""
         return self.cluster_id or self.item_id
+
+
+def has_same_words(item: UserItem) -> bool:
+    """Whether a caption of an item is also one of its reverse, so that nothing tells the two apart."""
+    return not set(map(caption_words, item.forward)).isdisjoint(map(caption_words, item.reverse))
 
 
 @dataclass

@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rewind.cli.init.look import MediaReport
-from rewind.cli.init.read import UserData, UserItem
+from rewind.cli.init.read import UserData, UserItem, has_same_words
 from rewind.cli.init.sizes import TOWER_PACKAGES
 from rewind.config.dataset import Video
 from rewind.data.annotations import SPLITS, captions_like_no_value
 from rewind.data.caption_direction import words_alone_accuracy
 from rewind.errors import count_noun, first_lines
-from rewind.evaluation.twins import caption_words
 from rewind.ranking_metrics import CHANCE_ACCURACY
 from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
 from rewind.statistics.power import few_clusters_effect
@@ -97,15 +96,10 @@ def _shared_captions(data: UserData, twins: bool) -> Iterator[str]:
         found = count_noun(len(shared), "caption describes", "captions describe")
         yield f"{found} several {whose}, so that a search has no single answer:"
         yield first_lines(shared)
-    same_both_ways = [f"  {item.item_id}: {item.forward[0][:70]!r}" for item in items if _same_words(item)]
+    same_both_ways = [f"  {item.item_id}: {item.forward[0][:70]!r}" for item in items if has_same_words(item)]
     if same_both_ways:
         yield f"{len(same_both_ways):,} have the same caption in both directions, which nothing can tell apart:"
         yield first_lines(same_both_ways)
-
-
-def _same_words(item: UserItem) -> bool:
-    """Whether a caption of an item is also one of its reverse."""
-    return not set(map(caption_words, item.forward)).isdisjoint(map(caption_words, item.reverse))
 
 
 def _file_lines(data: UserData, media: MediaReport) -> Iterator[str]:
@@ -147,7 +141,7 @@ def describe_test_power(data: UserData, unusable: set[str], settings: Sequence[s
     items = [item for item in data.items.values() if item.split == "test" and item.item_id not in unusable]
     yield "test: methods must differ by this much to be told apart in 80% of studies, with any number of seeds:"
     for setting in settings:
-        unlike = [item for item in items if item.reverse and not _same_words(item)]
+        unlike = [item for item in items if item.reverse and not has_same_words(item)]
         asked = unlike if setting == "binary" else items
         clusters, queries = len({item.cluster for item in asked}), sum(len(item.forward) for item in asked)
         if setting in ("hard", "binary"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rewind.cli.init.look import MediaReport
-from rewind.cli.init.read import UserData, json_by_split
+from rewind.cli.init.read import UserData, has_same_words, json_by_split
 from rewind.cli.init.sizes import CLIPS_PER_JOB, Machine, StudySizes, choose_sizes
 from rewind.cli.scaffold import (
     DATASETS_FOLDER,
@@ -33,8 +33,10 @@ from rewind.provenance import user_command
 def evaluation_settings(data: UserData, media: MediaReport | None) -> tuple[str, ...]:
     """Those that the test split allows."""
     images = media is not None and media.items == "images"
-    twins = any(item.reverse and item.split == "test" for item in data.items.values())
-    return TWIN_SETTINGS if twins and not images else ("test",)
+    twins = [item for item in data.items.values() if item.reverse and item.split == "test"]
+    if not twins or images:
+        return ("test",)
+    return TWIN_SETTINGS if any(not has_same_words(item) for item in twins) else ("origin", "hard")
 
 
 def files_to_write(

@@ -59,13 +59,14 @@ def count_items(dataset: Dataset, cache: JsonCache) -> SplitCounts | None:
         check_split_overlap(dataset, shared_clusters(annotations.items))
     if group_file(dataset):
         read_groups(dataset, annotations)
-    counts = {split: _count_split(annotations, split) for split in SPLITS}
+    counts = {split: count_split(annotations, split) for split in SPLITS}
     if cache_key:
         cache[cache_key] = counts
     return counts
 
 
-def _count_split(annotations: Annotations, split: str) -> list[int]:
+def count_split(annotations: Annotations, split: str) -> list[int]:
+    """Originals, twins and queries of Binary of a split, as far as annotations tell."""
     items, captions = (table[table["split"] == split] for table in (annotations.items, annotations.captions))
     questions = why_not_in_binary(captions.reset_index(drop=True), items) == ""
     return [int((items["reversed"] == twin).sum()) for twin in (0, 1)] + [int(questions.sum())]
