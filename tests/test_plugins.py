@@ -10,8 +10,9 @@ import torch
 from checkout import ROOT
 from messages import refusal
 from rewind.config import Backbone, Method, Text
+from rewind.config.report import load_metrics
 from rewind.models.clip4clip import build
-from rewind.registry import MODELS, import_path
+from rewind.registry import BACKBONES, ENCODERS, FORMATS, HEADS, LOSSES, MODELS, SAMPLERS, import_path
 
 HEAD = """
 from torch import nn
@@ -57,3 +58,56 @@ def test_what_is_not_there_is_named_with_its_key(mylab, name):
     with refusal("methods.*.model", varying=r"\(No module.*?\)") as caught:  # Python's words
         MODELS.find(name)
     assert f"'{name}'" in str(caught.value)
+
+
+CODE = """
+import functools, os
+from os import system as build
+from subprocess import Popen as Runner
+from rewind.errors import RewindError
+
+called = []
+class Plain: ...
+def nothing(): called.append(1)
+def one(encoding): called.append(1)
+def two(dataset, sources): called.append(1)
+def four(retriever, text, items, batch, weight=1.0): called.append(1)
+partly = functools.partial(four, weight=2.0)
+class Instance:
+    def __call__(self, retriever, text, items, batch): ...
+loss = Instance()
+"""
+STANDARD = ("os.system", "builtins.exec", "builtins.eval", "subprocess.run", "shutil.rmtree", "pathlib.Path", "os")
+REGISTRIES = (MODELS, HEADS, BACKBONES, LOSSES, SAMPLERS, ENCODERS, FORMATS)
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+@pytest.mark.parametrize("name", [*STANDARD, *(f"mylab_for_tests.odd.{name}" for name in ("build", "Runner", "os"))])
+def test_what_python_brings_is_nothing_of_a_study(mylab, registry, name):
+    (mylab / "odd.py").write_text(CODE)
+    with refusal(registry.key):
+        registry.find(name)
+
+
+FITS = {LOSSES: ("four", "partly", "loss"), ENCODERS: ("one",), FORMATS: ("two",)}
+NAMES = ("Plain", "nothing", "one", "two", "four", "partly", "loss", "RewindError")
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_only_what_fits_is_accepted_and_nothing_is_called_to_find_out(mylab, registry):
+    (mylab / "odd.py").write_text(CODE)
+    for name in NAMES:
+        path = f"mylab_for_tests.odd.{name}"
+        if name in FITS.get(registry, ()) or (registry is MODELS and name in ("four", "partly")) or name == "loss":
+            registry.find(path)  # four arguments are as many as a model's function has; an object is looked at later
+        else:
+            with refusal(registry.key):
+                registry.find(path)
+    assert not sys.modules["mylab_for_tests.odd"].called
+
+
+def test_modules_of_the_standard_library_are_not_even_imported(mylab):
+    sys.modules.pop("antigravity", None)
+    with refusal("metrics"):
+        load_metrics(["antigravity.webbrowser"])
+    assert "antigravity" not in sys.modules

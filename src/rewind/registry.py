@@ -16,10 +16,14 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import inspect
 import re
+import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from rewind.errors import RewindError
@@ -38,6 +42,8 @@ class Registry:
         kind: in messages.
         package: whose modules register the built-in ones.
         key: of a study or a data set, which names one.
+        arguments: with which a function of the user's own is called; empty: only classes and their instances will do.
+        methods: of which a class of the user's own has one at least.
 
     >>> LOSSES.find("hnac").__name__
     'Hnac'
@@ -47,6 +53,8 @@ class Registry:
     kind: str
     package: str
     key: str
+    arguments: tuple[str, ...]
+    methods: tuple[str, ...]
 
     def register(self, name: str, **hooks: Any) -> Callable[[Component], Component]:
         """A decorator that makes a class or a function of this package a component.
@@ -110,7 +118,12 @@ class Registry:
         """
         key = key or self.key
         if "." in name:
-            return import_path(name, key)
+            component = import_path(name, key)
+            if fault := self._fault(component):
+                raise RewindError(
+                    f"{key}: {name} {fault}, so that it is no {self.kind} and is not called; name your own."
+                )
+            return component
         known = _registered(self.package, self.variable)
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -125,16 +138,50 @@ class Registry:
         except ImportError as error:
             raise RewindError(f"{key}: cannot import {name!r} ({error}).") from error
 
+    def _fault(self, component: Any) -> str:
+        """Why a class or a function cannot be of this kind; nothing is called."""
+        if isinstance(component, type):
+            found = any(method in vars(base) for base in component.__mro__[:-1] for method in self.methods)
+            return "" if found else f"is a class without {' or '.join(f'`{method}`' for method in self.methods)}"
+        if not inspect.isroutine(component) and not isinstance(component, functools.partial):
+            return ""  # an object, which is not called before its methods are known
+        if any(hasattr(component, method) for method in self.methods if method != "__call__"):
+            return ""
+        if not self.arguments:
+            return "is a function, where a class is needed"
+        try:
+            inspect.signature(component).bind(*self.arguments)
+        except (TypeError, ValueError):  # a builtin of C has no signature
+            return f"cannot be called with ({', '.join(self.arguments)})"
+        return ""
 
-MODELS = Registry("MODELS", "model", "rewind.models", "methods.*.model")
-HEADS = Registry("HEADS", "head", "rewind.models.heads", "methods.*.head")
-BACKBONES = Registry("BACKBONES", "backbone", "rewind.models", "backbone.kind")
-LOSSES = Registry("LOSSES", "loss", "rewind.losses", "training.objective")
-SAMPLERS = Registry("SAMPLERS", "sampler", "rewind.training.samplers", "training.batch.sampler")
-ENCODERS = Registry("ENCODERS", "encoder", "rewind.encoders", "encoder")
-FORMATS = Registry("FORMATS", "format", "rewind.data.formats", "source.format")
+
+_TOWERS = ("backbone", "text", "train_captions")
+MODELS = Registry("MODELS", "model", "rewind.models", "methods.*.model", ("method", *_TOWERS), ("build",))
+HEADS = Registry("HEADS", "head", "rewind.models.heads", "methods.*.head", (), ("forward", "__call__"))
+BACKBONES = Registry("BACKBONES", "backbone", "rewind.models", "backbone.kind", _TOWERS, ("build",))
+LOSSES = Registry(
+    "LOSSES",
+    "loss",
+    "rewind.losses",
+    "training.objective",
+    ("retriever", "text", "items", "batch"),
+    ("__call__", "forward", "build"),
+)
+SAMPLERS = Registry(
+    "SAMPLERS", "sampler", "rewind.training.samplers", "training.batch.sampler", (), ("batches", "build")
+)
+ENCODERS = Registry(
+    "ENCODERS",
+    "encoder",
+    "rewind.encoders",
+    "encoder",
+    ("encoding",),
+    ("build", "encode_texts", "encode_clips", "encode_files", "score"),
+)
+FORMATS = Registry("FORMATS", "format", "rewind.data.formats", "source.format", ("dataset", "sources"), ("read",))
 # Not a hook of the format: what its decorator names is code of every stage that reads annotations.
-DUMMY_DATA = Registry("DUMMY_DATA", "format with dummy data", "rewind.data.formats", "source.format")
+DUMMY_DATA = Registry("DUMMY_DATA", "format with dummy data", "rewind.data.formats", "source.format", (), ())
 
 
 def head_modules(model: str, head: str) -> list[str]:
@@ -166,21 +213,41 @@ def import_path(path: str, key: str) -> Any:
     """A module of the user's own, or an attribute of one, by its dotted path.
 
     Raises:
-        RewindError: naming the configuration ``key`` if there is none.
+        RewindError: naming the configuration ``key`` if there is none, or it is Python's own: nothing of the standard
+            library is imported or called because a file names it.
 
-    >>> import_path("fractions.Fraction", "methods.*.model")
-    <class 'fractions.Fraction'>
+    >>> import_path("rewind.hashing.sha256_of", "methods.*.model").__name__
+    'sha256_of'
     """
     module, _, attribute = path.rpartition(".")
+    if _is_standard(path.partition(".")[0]):
+        raise RewindError(
+            f"{key}: {path} is part of Python's standard library; name a class or a function of your own."
+        )
     make_torchvision_importable()
     add_own_modules()
     try:
         # An attribute first: a package may have a module and a function of one name.
         if importlib.util.find_spec(module) and hasattr(parent := importlib.import_module(module), attribute):
-            return getattr(parent, attribute)
-        return importlib.import_module(path)
+            found = getattr(parent, attribute)
+        else:
+            found = importlib.import_module(path)
     except (ImportError, AttributeError) as error:
         raise RewindError(
             f"{key}: cannot find {path!r} ({error}). Modules of your own are looked for among installed packages, in "
             "folders of PYTHONPATH, and beside the Snakefile of the folder in which you start."
         ) from error
+    home = found.__name__ if isinstance(found, ModuleType) else str(getattr(found, "__module__", None) or "")
+    is_code = isinstance(found, type | ModuleType) or inspect.isroutine(found)
+    if is_code and _is_standard(home.partition(".")[0]):  # under another name
+        raise RewindError(f"{key}: {path} is {home}'s, of Python's standard library; name what is your own.")
+    return found
+
+
+def _is_standard(package: str) -> bool:
+    """Whether a name is a package of Python's standard library, and not one of the user's that goes before it."""
+    if package not in sys.stdlib_module_names:
+        return False
+    spec = importlib.util.find_spec(package)
+    folder = Path(sysconfig.get_path("stdlib"))
+    return spec is None or spec.origin in (None, "built-in", "frozen") or Path(str(spec.origin)).is_relative_to(folder)

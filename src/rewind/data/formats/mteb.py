@@ -283,7 +283,7 @@ def _find_task(source: MtebSource, where: str) -> Any:
             reason = str(error).strip("\"'").removeprefix("KeyError: ").rstrip(".?")
             raise RewindError(f"{where}.task: {reason}; correct the name.") from error
         found = import_path(source.task, f"{where}.task")
-        task = found() if isinstance(found, type) else found
+        task = found() if isinstance(found, type) and issubclass(found, retrieval) else found
     if not isinstance(task, retrieval):
         raise RewindError(
             f"{where}.task: {source.task} is not a retrieval task ({type(task).__name__}); name one that matches texts "
