@@ -212,7 +212,8 @@ def render_text(table: Table) -> str:
         lines += [rule, group.title] if group.title else [rule]
         lines += rows[first_row : first_row + len(group.rows)]
         first_row += len(group.rows)
-    return "\n".join(map(printable_name, [*lines, *([table.key] if table.key else [])])) + "\n"
+    key = [printable(table.key)] if table.key else []  # of several lines
+    return "\n".join([*map(printable_name, lines), *key]) + "\n"
 
 
 def _text_labels(cells: list[Cell]) -> list[str]:

@@ -79,9 +79,7 @@ def run_workflow(folder: Path, checkout: Path, cores: int, gpus: int, targets: l
                 printed_at = now
                 print(f"  {steps[-1][0]} of {steps[-1][1]} jobs, {format_duration(now)}", file=sys.stderr, flush=True)
 
-        code = run_snakemake(
-            [*arguments, *targets], folder, print_progress, stdout=stream, stderr=subprocess.STDOUT
-        )
+        code = run_snakemake([*arguments, *targets], folder, print_progress, stdout=stream, stderr=subprocess.STDOUT)
         print_progress()
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     failed = list(dict.fromkeys(match[1] for line in lines if (match := _FAILED_RULE_LINE.search(line))))

@@ -331,8 +331,8 @@ def _refuse_other_runs(folder: Path, metrics: pd.DataFrame, intervals: pd.DataFr
         metrics, intervals, pd.DataFrame(), {name: method.label for name, method in card.methods.items()}, {}
     )
     for key in sorted(set(results.runs) ^ {row[:3] for row in results.ends}):
-        where, other = (folder / "metrics.csv", path.name) if key in results.runs else (path, "metrics.csv")
-        raise RewindError(f"{where}: {', '.join(key)}: {other} has no such row; compute the statistics again.")
+        file, other = (folder / "metrics.csv", path.name) if key in results.runs else (path, "metrics.csv")
+        raise RewindError(f"{file}: {', '.join(key)}: {other} has no such row; compute the statistics again.")
     for number, row in enumerate(intervals.to_dict("records"), start=2):
         key, where = tuple(row[name] for name in _KEY), f"{path}: row {number}"
         runs = results.runs[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from markupsafe import Markup
 
@@ -43,7 +44,7 @@ def question_rows(study: Study, results: Results, facts: Footnotes) -> QuestionR
 
 def headline_html(rows: QuestionRows, findings: Sequence[Finding], picture: str) -> str:
     """The content of the page's head; ``picture`` is a figure element, or empty."""
-    content = {"findings": findings, "questions": rows, "picture": Markup(picture)}
+    content: dict[str, Any] = {"findings": findings, "questions": rows, "picture": Markup(picture)}
     return render_template("headline.html", **content).rstrip("\n")
 
 

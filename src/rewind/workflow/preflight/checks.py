@@ -124,7 +124,7 @@ def gpus_of_this_machine(inputs: Preflight) -> Faults:
 def ffmpeg_of_this_machine(inputs: Preflight) -> Faults:
     """Clips are drawn and normalised by an ffmpeg that can code them."""
     has_clips = any(dataset.items == "videos" and not dataset.vectors for dataset in inputs.datasets.values())
-    if has_clips and any(rule.endswith(("video_shard", "sources")) for rule, _ in inputs.planned):
+    if has_clips and any(rule.endswith(("video_shard", "sources")) for rule, *_ in inputs.planned):
         require_encoder()
     return {}
 
