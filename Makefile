@@ -20,7 +20,7 @@ FIELD := msrvtt didemo activitynet lsmdc vatex youcook2
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo direction_demo direction_rtime tara_rtime translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime siglip_rtime $(FIELD),$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo encoders_demo gpu-check test test-workflows messages seeded-faults golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo encoders_demo gpu-check test test-workflows messages seeded-faults lowest golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo 'make test     the test suite          make lint     style, layers, workflow checks'
 	@echo 'make test-workflows   whole workflows, killed and edited, and other tests that take seconds'
 	@echo 'make messages write what tests expect Rewind to say: tests/messages.txt'
+	@echo 'make lowest   a miniature study with the lowest versions of packages that pyproject.toml allows'
 	@echo 'make golden   what agrees with the original authors'"'"' code, how many numbers, and how closely'
 	@echo 'make rehearse   run every study on a handful of items, to its last stage'
 	@echo 'make slurm-check   run a miniature on a Slurm that is set up here for it (root, Debian; a quarter of an hour)'
@@ -89,6 +90,10 @@ messages: $(TESTED)
 # Before a release: faults planted one at a time, and which test finds each.
 seeded-faults: $(TESTED)
 	$(BIN)/python benchmarks/seeded_faults.py
+
+# A miniature study with the lowest versions that pyproject.toml allows, in an environment of its own, with a torch of GBs.
+lowest: $(VENV)/bin/python
+	$(BIN)/python benchmarks/lowest.py $(VENV)-lowest
 
 # What agrees with other people's own code, and how closely.
 golden: $(VENV)/.ready-dev $(VENV)/.ready-towers

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from checkout import ROOT
+from lowest import lowest_versions
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Installed on request, and asked for by name where they are not there (pyproject.toml says by which command).
@@ -28,6 +29,12 @@ ON_REQUEST = {
     "wandb",
 }
 ON_REQUEST |= {"mteb", "datasets", "av", "torchcodec"}
+
+
+def test_the_workflow_asks_for_the_snakemake_that_the_package_does():
+    asked = re.search(r'min_version\("(.+)"\)', (ROOT / "Snakefile").read_text())
+    assert asked and asked[1] == lowest_versions()["snakemake"]
+    assert all(re.fullmatch(r"[\d.]+", version) for version in lowest_versions().values()), "each has one lower bound"
 
 
 def name_of(text: str) -> str:
