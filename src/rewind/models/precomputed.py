@@ -136,8 +136,7 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
             RewindError: naming ids without a vector.
         """
         self.places = self.all_text.places(captions["caption_id"]), self.all_items.places(items["item_id"])
-        own = _matrix_rows(items["item_id"].to_numpy(), captions["video_id"])
-        self.of_twins = np.stack([own, _matrix_rows(items["item_id"].to_numpy(), captions["video_id"].map(twin_of))])
+        self.split = items, captions
         self.equal_items: np.ndarray | None = None
         if self.score == "maxsim":
             self.text, self.item = self.all_text.of(captions["caption_id"]), self.all_items.of(items["item_id"])
@@ -192,14 +191,16 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
 
     def rounded_ties(self) -> int:
         """Captions of the last split that score their clip and its twin alike in single precision alone."""
-        captions = np.flatnonzero(self.of_twins[1] >= 0)
+        ids, videos = self.split[0]["item_id"].to_numpy(), self.split[1]["video_id"]
+        of_twins = np.stack([_matrix_rows(ids, videos), _matrix_rows(ids, videos.map(twin_of))])
+        captions = np.flatnonzero(of_twins[1] >= 0)
         if self.score == "maxsim":
-            return sum(_count_rounded(self._late(np.array([row]), self.of_twins[:, row])) for row in captions.tolist())
+            return sum(_count_rounded(self._late(np.array([row]), of_twins[:, row])) for row in captions.tolist())
         count = 0
         for part in np.array_split(captions, -(-len(captions) // _ROWS_AT_ONCE) or 1):
             text, *clips = (
                 self._double_vectors(side, torch.from_numpy(rows)[:, None])
-                for side, rows in ((0, part), (1, self.of_twins[0, part]), (1, self.of_twins[1, part]))
+                for side, rows in ((0, part), (1, of_twins[0, part]), (1, of_twins[1, part]))
             )
             count += _count_rounded(torch.stack([(text * clip).sum(dim=1) for clip in clips], dim=1))
         return count
