@@ -41,8 +41,9 @@ def test_pairs_alone_are_right_answers_of_one_open_setting(tmp_path):
 JUDGED = "setting,caption_id,item_id,right\npairs,v0#0,v0,1\npairs,v0#0,v0_rev,0\n"
 
 
-def test_a_key_says_that_rows_name_all_candidates(tmp_path):
+def test_a_key_says_that_rows_name_all_candidates(tmp_path, capsys):
     assert set(answers(tmp_path, JUDGED)["gallery"]) == {"all"}
+    assert "1 pairs are judged wrong; captions search all clips" in capsys.readouterr().out
     table = answers(tmp_path, JUDGED, answers_gallery="judged")
     assert table["right"].tolist() == [1, 0] and set(table["setting"]) == {"pairs"}
     assert set(table["gallery"]) == {"judged"}
