@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
-from damaged_clips import DAMAGE, FORMATS, outcomes
 from rewind.io.files import write_csv
 
 
 def main() -> None:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
+    from damaged_clips import FORMATS, outcomes  # as the test draws and damages them
+
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for kind in FORMATS:
@@ -28,10 +29,10 @@ def main() -> None:
 
 def published(table: pd.DataFrame) -> dict[str, str]:
     """The table of formats and damage, for documents."""
-    cells = table.set_index(["format", "damage"])["outcome"]
-    lines = [f"| format | {' | '.join(DAMAGE)} |", "|---" * (len(DAMAGE) + 1) + "|"]
+    cells, damage = table.set_index(["format", "damage"])["outcome"], table["damage"].unique()
+    lines = [f"| format | {' | '.join(damage)} |", "|---" * (len(damage) + 1) + "|"]
     for kind in table["format"].unique():
-        lines.append(f"| {kind} | {' | '.join(cells.get((kind, damage), '–') for damage in DAMAGE)} |")
+        lines.append(f"| {kind} | {' | '.join(cells.get((kind, name), '–') for name in damage)} |")
     return {"table": "\n".join(lines)}
 
 
