@@ -261,7 +261,7 @@ class ModuleReader:
 
     >>> reader = ModuleReader(Path(__file__).parents[1])
     >>> sorted(reader.module("rewind.torch_setup").units)
-    ['(import)', 'keep_freed_memory', 'seed_everything', 'set_deterministic', 'synchronise']
+    ['(import)', 'keep_freed_memory', 'reproduce_on_cpu', 'seed_everything', 'set_deterministic', 'synchronise']
     >>> reader.module("torch") is None
     True
     """
