@@ -48,19 +48,19 @@ class NormalisedScores:
     def __init__(self, scores: Any, how: str, scale: float) -> None:
         self.scores, self.how, self.scale = scores, how, scale
         self.shape, self.size, self.dtype, self.ndim = scores.shape, scores.size, np.dtype(np.float64), 2
-        self.lowest, self.log_sum = np.inf, np.empty(scores.shape[1])
+        self.lowest, self.largest, self.log_sum = np.inf, *np.empty((2, scores.shape[1]))
         for columns in row_blocks(*scores.shape[::-1]):
             # Sorted, so that the last digit, and with it a tie, does not depend on the order of captions.
             block = np.sort(self._scaled(scores[:, columns]), axis=0)
             self.lowest = min(self.lowest, block[block > -np.inf].min(initial=np.inf))
-            largest = np.maximum(block[-1], np.finfo(np.float64).min)  # a clip may have no score at all
+            self.largest[columns] = np.maximum(block[-1], np.finfo(np.float64).min)  # a clip may have no score at all
             with np.errstate(divide="ignore"):
-                self.log_sum[columns] = largest + np.log(np.exp(block - largest).sum(axis=0))
+                self.log_sum[columns] = np.log(np.exp(block - self.largest[columns]).sum(axis=0))
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         z = self._scaled(self.scores[rows])
         with np.errstate(divide="ignore", invalid="ignore"):
-            normalised = z - self.log_sum
+            normalised = z - self.largest - self.log_sum  # in this order, so that the size of scores rounds nothing
             if self.how == "dual_softmax":
                 normalised += np.log(z - self.lowest)
         # Finite, as all scores are: the lowest score of all is 0 once it is normalised, and a missing one is below it.
