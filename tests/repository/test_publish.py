@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from documents import marked_blocks
+from library import _stored_files
 from messages import expect_message
 from published_runs import PNG, ROOT, make_checkout, make_results, publish
+from rewind.report.trial_table import read_trials
+from rewind.workflow.config import load_config
+from store import result_tables
 
 LINE = re.compile(r"^    [a-z]  (\w+) +Shapes +(.*)$", re.M)
 
@@ -163,6 +168,42 @@ def test_what_is_stored_is_small_and_names_no_place(checkout: Path) -> None:
     assert stored == (checkout / "results/demo/metrics.csv").read_text(encoding="utf-8"), "digit for digit"
     machine = json.loads((folders[1] / "record.json").read_text())["machine"]
     assert machine["instructions"] == ["AVX512"] and machine["cores"] == [2]
+
+
+def test_every_table_of_a_report_is_stored_and_rendered_again(tmp_path: Path) -> None:
+    """What the plan lists for a report is what is published: also what few studies have."""
+    root = make_checkout(tmp_path)
+    study = yaml.safe_load((root / "config/studies/demo.yaml").read_text())
+    study["evaluation"] |= {"transductive": ["dual_softmax"]}
+    study["tables"] = study.get("tables", {}) | {"columns": ["R@1", "Rank"]}
+    study["sweep"] = {"keys": {"training.lr": [1.0e-3, 2.0e-3]}, "trials": 2, "methods": ["meanP", "seqTransf"]}
+    (root / "config/studies/demo.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+    results = make_results(root, "demo")
+    studies, datasets = load_config({"studies": ["demo"]}, root)
+    tables = result_tables(studies["demo"], datasets["shapes"])
+    assert {"transductive", "trials", "places", "group_results"} <= set(tables)
+    for files in tables.values():
+        for within in files.values():
+            path = results / within
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                path.write_text(
+                    "method,setting\n" if "sweep" not in within else "trial,epoch,valid_sum,training.lr\na,1,2.0,0.1\n"
+                )
+    done = publish(root, "demo")
+    stored = root / "docs/published/demo/avx2"
+    for files in tables.values():
+        for name, within in files.items():
+            assert (stored / name).read_text().splitlines()[0] == (results / within).read_text().splitlines()[0], (
+                done.stderr
+            )
+    read = _stored_files(studies["demo"], datasets["shapes"], stored)
+    for field in ("transductive", "groups", "places", "chance", "frame_order", "blind"):
+        assert Path(getattr(read, field)).is_file()
+    assert len(read.trials) == len(tables["trials"]) and set(read_trials(read.trials)["method"]) == {
+        "meanP",
+        "seqTransf",
+    }
 
 
 def test_machines_are_compared_cell_by_cell(checkout: Path) -> None:

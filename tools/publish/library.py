@@ -18,7 +18,7 @@ from rewind.report.results import Results
 from rewind.report.study import GapFiles, ReportFiles, load_gap_results, load_results
 from rewind.report.table import MISSING, Cell, Column, RowGroup, Table
 from rewind.report.tables import TableInputs, planned_tables
-from store import BENCHMARK_FILE, EFFICIENCY_FILES, load_benchmark, machine_folders
+from store import BENCHMARK_FILE, EFFICIENCY_FILES, load_benchmark, machine_folders, result_tables
 
 # ---- One table of several machines: the first machine's numbers, and the marks on which all agree ------------------
 
@@ -159,7 +159,7 @@ def read_stored(root: Path, folder: Path) -> StoredResults:
     if record["kind"] == "benchmark":
         return StoredResults(folder.name, record, texts=_benchmark_texts(root, record["name"], folder))
     study, dataset = _stored_config(folder)
-    results = load_results(study, dataset, _stored_files(folder))
+    results = load_results(study, dataset, _stored_files(study, dataset, folder))
     results = replace(results, not_evaluated=record.get("not_evaluated", {}))
     intervals = {"intervals": results.intervals, "gaps": results.gaps.rename(columns={"gap": "estimate"})}
     gap_files = _stored_gap_files(folder)
@@ -191,28 +191,17 @@ def _stored_config(folder: Path) -> tuple[Study, Dataset]:
         ) from None
 
 
-def _stored_files(folder: Path) -> ReportFiles:
-    def if_stored(name: str) -> str | None:
-        return str(folder / name) if (folder / name).is_file() else None
+def _stored_files(study: Study, dataset: Dataset, folder: Path) -> ReportFiles:
+    """The stored tables, under a report's names; what footnotes alone read is not stored, as documents print none."""
+    stored: dict[str, Any] = {}
+    for key, files in result_tables(study, dataset).items():
+        paths = [str(folder / name) for name in files if (folder / name).is_file()]
+        if paths and not key.startswith("gap_"):
+            stored[_FIELDS.get(key, key)] = paths if key == "trials" else paths[0]
+    return ReportFiles(records={}, best="", videos="", **stored)
 
-    return ReportFiles(
-        metrics=str(folder / "metrics.csv"),
-        intervals=str(folder / "intervals.csv"),
-        pairs=str(folder / "pairs.csv"),
-        gaps=str(folder / "gaps.csv"),
-        zero_shot=if_stored("zero_shot.csv"),
-        frame_order=if_stored("order.csv"),
-        blind=if_stored("blind.csv"),
-        probes=if_stored("probes.csv"),
-        step_time=if_stored("step_time.csv"),
-        control=if_stored("control.csv"),
-        places=if_stored("ranks.csv"),
-        chance=if_stored("chance.csv"),
-        # Only footnotes need these, and documents print none.
-        records={},
-        best="",
-        videos="",
-    )
+
+_FIELDS = {"group_results": "groups"}
 
 
 def _stored_gap_files(folder: Path) -> GapFiles | None:

@@ -18,14 +18,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rewind.config import Study
-from rewind.config.report import RANK_COLUMN, split_column
+from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.io.files import check_id, read_csv, read_json, write_csv, write_json, write_text
 from rewind.provenance import environment, hardware
 from rewind.statistics.rank_files import read_not_evaluated
 from rewind.workflow.checksums import verify_files_below
 from rewind.workflow.config import load_configured_study
+from rewind.workflow.plan.dataset import DatasetPlan
+from rewind.workflow.plan.study import StudyPlan
 from rewind.workflow.what_ran import study_that_ran, value_changes
 
 # ---- Benchmarks with published results -----------------------------------------------------------------------------
@@ -236,28 +237,30 @@ def _format_date(text: str) -> str:
 # ---- Writing the files ---------------------------------------------------------------------------------------------
 
 PUBLISHED_FOLDER = Path("docs/published")
-MAIN_FILES = {
-    "metrics.csv": "metrics.csv",
-    "intervals.csv": "statistics/intervals.csv",
-    "pairs.csv": "statistics/pairs.csv",
-    "gaps.csv": "statistics/gaps.csv",
-}
-ZERO_SHOT_FILES = {"zero_shot.csv": "statistics/zero_shot.csv"}
-STEP_TIME_FILES = {"step_time.csv": "step_time.csv"}
-CONTROL_FILES = {"control.csv": "statistics/control.csv"}
-CHANCE_FILES = {"chance.csv": "statistics/chance.csv"}
-ORDER_FILES = {"order.csv": "statistics/order.csv"}
-BLIND_FILES = {"blind.csv": "statistics/blind.csv"}
-PROBE_FILES = {"probes.csv": "statistics/probes.csv"}
-RANK_FILES = {"ranks.csv": "statistics/ranks.csv"}
-COSINE_GAP_FILES = {
-    "cosine_gap_runs.csv": "cosine_gap.csv",
-    "cosine_gap.csv": "statistics/cosine_gap.csv",
-    "cosine_gap_pairs.csv": "statistics/cosine_gap_pairs.csv",
-}
 EFFICIENCY_FILES = {"efficiency.csv": "efficiency/efficiency.csv"}
 BENCHMARK_FILE = "figures.csv"
 _UNREAD_COLUMNS = ("boot_procedure",)  # long, the same in every row, and in no table
+
+
+LATER_TABLES = ("places", "group_results", "trials", "transductive", "zero_shot_pairs")
+"""What results of an earlier version may lack."""
+_NO_TABLES = ("best", "videos", "gap_counts")  # footnotes alone read them
+
+
+def result_tables(study: Study, dataset: Dataset) -> dict[str, dict[str, str]]:
+    """Key of a report's input, as the workflow's plan lists it → name as stored → path within the results.
+
+    Files of the deciding numbers lie side by side; those of trials, one per method and seed, keep their folders.
+    """
+    plan = StudyPlan(study, DatasetPlan(dataset, {dataset.name: dataset}))
+    tables: dict[str, dict[str, str]] = {}
+    for key, paths in (plan.result_files() | plan.table_files()).items():
+        files = [Path(path) for path in ([paths] if isinstance(paths, str) else paths)]
+        if key not in _NO_TABLES and all(file.suffix == ".csv" for file in files):
+            within = [file.relative_to(plan.folder).as_posix() for file in files]
+            names = within if key == "trials" else ["cosine_gap_runs.csv" if key == "gap_runs" else files[0].name]
+            tables[key] = dict(zip(names, within, strict=True))
+    return tables
 
 
 def machine_folders(root: Path, source: str) -> list[Path]:
@@ -279,20 +282,15 @@ def publish_study(root: Path, name: str, results: Path, machine: str | None) -> 
             whose folder has results of another machine.
     """
     study, dataset = study_that_ran(results, Path("config"), name=name)
-    files = dict(MAIN_FILES)
-    files |= CHANCE_FILES if "binary" in study.evaluation.settings else {}
-    files |= ORDER_FILES if study.evaluation.order else {}
-    files |= BLIND_FILES if study.blind_methods() else {}
-    files |= PROBE_FILES if study.evaluation.probes else {}
-    files |= ZERO_SHOT_FILES if study.evaluation.zero_shot else {}
-    files |= STEP_TIME_FILES if study.tables.verdict else {}
-    files |= CONTROL_FILES if study.tables.verdict and study.tables.verdict.control else {}
-    files |= RANK_FILES if any(split_column(column)[1] == RANK_COLUMN for column in study.tables.columns) else {}
-    files |= COSINE_GAP_FILES if study.evaluation.cosine_gap else {}
+    tables = result_tables(study, dataset)
+    files = {stored: file for table in tables.values() for stored, file in table.items()}
+    may_lack = {stored for key in LATER_TABLES for stored in tables.get(key, ())}
     files |= {name: file for name, file in EFFICIENCY_FILES.items() if (results / file).is_file()}
-    for file in files.values():
+    for stored, file in list(files.items()):
         if not (results / file).is_file():
-            raise RewindError(f"{results / file}: no such file; finish the study, then publish it.")
+            if stored not in may_lack:
+                raise RewindError(f"{results / file}: no such file; finish the study, then publish it.")
+            del files[stored]
     verify_files_below(results, *files.values(), "ranks/*/*", "runs/*/*/run.json")
     record = study_record(study, results)
     if reasons := read_not_evaluated(study.runs(), str(results / "ranks")):
