@@ -29,6 +29,7 @@ STUDY = {
     "training": {"batch": {"size": 16}},
     "methods": {"meanP": {"head": "meanP"}, "chance": {"model": "chance"}},
 }
+TOWERS = {"backbone.kind": "towers", "backbone.architecture": "ViT-B-32-quickgelu"}  # which read no architecture
 FILE = "config/studies/s.yaml"
 VIDEO, IMAGE, VECTORS = "shapes", "stamps", "vectors"
 
@@ -141,9 +142,9 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"backbone.kind": "clop"}, ["backbone.kind"]),
         ({"text.max_words": 30}, ["text.max_words"]),
         ({"training.freeze_layers": 4}, ["training.freeze_layers"]),
-        ({"backbone.kind": "towers", "training.freeze_layers": 0}, ["training.freeze_layers"]),
-        ({"backbone.kind": "towers", "training.compile": True}, ["training.compile"]),
-        ({"backbone.kind": "towers", "pretraining": {}}, ["pretraining: kind", "backbone.weights"]),
+        ({**TOWERS, "training.freeze_layers": 0}, ["training.freeze_layers"]),
+        ({**TOWERS, "training.compile": True}, ["training.compile"]),
+        ({**TOWERS, "pretraining": {}}, ["pretraining: kind", "backbone.weights"]),
         ({"figures.embedding": "umap"}, ["figures.embedding"]),
         ({"tracking": "comet"}, ["tracking"]),
         ({"resources.gpus": 3}, ["training.batch.size"]),
@@ -247,7 +248,7 @@ def test_parts_of_a_data_set_that_cannot_be_found(checkout: Path) -> None:
         Path(f"config/datasets/{name}.yaml").write_text(yaml.safe_dump({"source": source}))
     keys = {"evaluation.settings": ["test"]}
     refused({"dataset": "own", **keys}, "config/datasets/own.yaml: source.format")
-    change = {"dataset": "made", "backbone": {"kind": "embeddings"}, **keys}
+    change = {"dataset": "made", **TOWERS, "backbone.kind": "embeddings", **keys}
     places = [f"config/datasets/made.yaml: source.made_from.{key}" for key in ("text.name", "image.weights: gone.pt")]
     refused(change, *places)
 

@@ -72,5 +72,5 @@ def test_who_needs_a_split_is_named_for_the_whole_study() -> None:
 @pytest.mark.parametrize("key", ["pretraining", "cosine_gap"])
 def test_what_else_needs_validation(key: str) -> None:
     keys = {"pretraining": {}} if key == "pretraining" else {"evaluation": {"settings": ["test"], "cosine_gap": True}}
-    study = Study(name="s", dataset="d", methods={"bow": {"model": "bow"}}, sanity=None, **keys)
+    study = Study(name="s", dataset="d", methods={"z": {"model": "zero_shot"}}, sanity=None, **keys)
     assert key in study.needed_splits()["valid"]

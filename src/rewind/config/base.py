@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.fields import FieldInfo
 
 from rewind.errors import RewindError, label_fault
+from rewind.registry import BACKBONES, HEADS, MODELS
 
 ConfigT = TypeVar("ConfigT", bound="ConfigModel")
 
@@ -237,7 +238,7 @@ GIVEN, NOT_GIVEN = (object(),), (None,)
 def unread_keys(value: Any, where: str = "") -> Iterator[str]:
     """Keys that say something and that nothing reads where they stand, as ``key: why; what to do``.
 
-    What a dotted path names may read any key.
+    What a dotted path names may read any key; a name that is misspelt is told by itself.
 
     >>> class Text(ConfigModel, affects="run"):
     ...     tokenizer: str = config_field("clip", "Which.")
@@ -258,8 +259,14 @@ def unread_keys(value: Any, where: str = "") -> Iterator[str]:
             if known is GIVEN or known is NOT_GIVEN:
                 if (chosen is None) != (known is NOT_GIVEN):
                     yield f"{path}: it is read {'without' if chosen else 'with'} {other} alone; remove the key"
-            elif chosen not in known and "." not in str(chosen):
+            elif chosen not in known and _reads_known_keys(other, str(chosen)):
                 yield f"{path}: {other}: {chosen} does not read it; remove the key"
+
+
+def _reads_known_keys(key: str, name: str) -> bool:
+    """Whether a name is one of Rewind's own."""
+    registry = {"kind": BACKBONES, "head": HEADS, "model": MODELS}.get(key)
+    return name in registry.names() if registry else "." not in name
 
 
 def nested_models(annotation: Any) -> list[type[BaseModel]]:
