@@ -112,7 +112,9 @@ def our_values(scores: np.ndarray, right: np.ndarray) -> pd.DataFrame:
     answers = pd.DataFrame(
         {"caption_id": [f"q{row}" for row in query], "item_id": [f"d{column}" for column in document]}
     )
-    values = answer_values(scores, captions, items, answers.assign(setting="all", right=1, gallery="all"), ["text_to_item"])
+    values = answer_values(
+        scores, captions, items, answers.assign(setting="all", right=1, gallery="all"), ["text_to_item"]
+    )
     return values.pivot(index="query_id", columns="metric", values="value")
 
 

@@ -222,7 +222,7 @@ def test_the_command_does_not_contradict_itself(folder, capsys):
     rows = [line.split() for line in text.split("seeds     ±")[1].splitlines()[1:] if line[:7].strip().isdigit()]
     detected = [range_of(row[2]) for row in rows if row[0] != "1"]
     assert len(detected) == 3
-    for low, high in detected:
+    for _, high in detected:
         assert limit[1] <= high
     assert limit[1] > 0.0 and "nan" not in text
     assert "no limit is known" in text, "of the pairs that are most alike"

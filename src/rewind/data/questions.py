@@ -78,7 +78,8 @@ def make_answers(dataset: Dataset, result: str, sources: Path) -> None:
     print(f"{dataset.name}: {right.sum():,} right answers of {table.loc[right, 'caption_id'].nunique():,} captions")
     if dataset.answers and not right.all():
         searched = "the clips of their own rows" if dataset.answers_gallery == JUDGED_ITEMS else "all clips"
-        print(f"{dataset.name}: {(~right).sum():,} pairs are judged wrong; captions search {searched} (answers_gallery)")
+        count = int((~right).sum())
+        print(f"{dataset.name}: {count:,} pairs are judged wrong; captions search {searched} (answers_gallery)")
     write_csv(result, table[list(ANSWER_COLUMNS)])
 
 
