@@ -60,19 +60,19 @@ def blind_layout(results: Results, dataset: str) -> Table:
 
 def _beyond_sentences(results: Results) -> list[str]:
     """What the interval is, and which baselines decide it where that is not the one in the table."""
-    rows = blind_csv_rows(results)
-    sentences = [
-        f"In brackets {confidence_percent(results.confidence)} intervals of what a method has more than the best of "
-        "all baselines, whichever that truly is; not adjusted for several methods"
+    rows, percent = blind_csv_rows(results), confidence_percent(results.confidence)
+    if "low_of" not in rows:  # made before intervals were over all baselines
+        return [f"In brackets {percent} intervals of the difference to the best one, not adjusted"]
+    others = [
+        f"{row.label}: lower end by {results.labels[row.low_of]}, p by {results.labels[row.p_of]}"
+        for row in rows.itertuples()
+        if row.p == row.p and {row.low_of, row.p_of} != {row.best}
     ]
-    if "low_of" in rows:
-        others = [
-            f"{row.label}: lower end by {results.labels[row.low_of]}, p by {results.labels[row.p_of]}"
-            for row in rows.itertuples()
-            if row.p == row.p and {row.low_of, row.p_of} != {row.best}
-        ]
-        sentences += [f"Decided by another baseline: {'; '.join(others)}"] if others else []
-    return sentences
+    return [
+        f"In brackets {percent} intervals of what a method has more than the best of all baselines, whichever that "
+        "truly is; not adjusted for several methods",
+        f"Decided by another baseline: {'; '.join(others)}" if others else "",
+    ]
 
 
 def _marked_sentence(results: Results, mark: str) -> str:
