@@ -28,6 +28,7 @@ from page_reader import Reader
 from rewind.cli.main import main
 from rewind.exports import share
 from rewind.workflow.checksums import write_checksums
+from rewind.workflow.job import NamedList
 
 Members = dict[str, bytes]
 
@@ -150,7 +151,8 @@ def test_a_file_of_mine_is_not_overwritten(home, capsys, monkeypatch):
 
 def record(*paths: Path) -> None:
     """The checksums that the job of these files would have written."""
-    write_checksums(SimpleNamespace(rule="made", wildcards={}, output=[str(path) for path in paths]))
+    paths_made = [str(path) for path in paths]
+    write_checksums(SimpleNamespace(rule="made", wildcards={}, params=NamedList([], {}), input=[], output=paths_made))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ EXAMPLES = {
     "config/datasets/my_clips.yaml",
     "config/datasets/mylab.yaml",
     "config/studies/clips.yaml",
-    "config/studies/mine.yaml",
+    "config/studies/my_heads.yaml",
     "config/studies/squares.yaml",
     "src/rewind/models/closest.py",
     "src/rewind/losses/margin.py",

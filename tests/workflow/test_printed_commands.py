@@ -20,7 +20,7 @@ from rewind.commands import prepare_command, rewind_command, snakemake_command
 from rewind.errors import RewindError
 from rewind.search.run import open_run
 from rewind.video import frame_store, frames, shards
-from rewind.workflow.checksums import how_to_remake
+from rewind.workflow.checksums import how_to_remake, how_to_restore
 
 WRITERS = ("snakemake_command", "prepare_command", "how_to_remake")
 VIDEOS = "results/data/mylab/videos"
@@ -87,6 +87,7 @@ MESSAGES = {
         "how_to_restore_shards": lambda: shards.how_to_restore_shards([SHARD]),
     },
     "workflow/checksums.py": {
+        "how_to_restore": lambda: how_to_restore(["results/own/metrics.csv"]),
         "how_to_remake": lambda: how_to_remake("results/own/metrics.csv"),
         "verify_file": lambda: how_to_remake("results/own/ranks/meanP/seed0.parquet"),
         "explain_failure": lambda: how_to_remake("results/own/similarity/attention/seed1.npz"),
