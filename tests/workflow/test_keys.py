@@ -35,7 +35,7 @@ methods:
   u0: {head: meanP}
   t0: {head: seqTransf}
   tight: {head: tightTransf, rerank: {first: meanP}}
-  theirs: {model: scores, options: {file: theirs.npz}}
+  theirs: {model: scores, options: {file: theirs.npz, inverse_temperature: 100}}
   clip_only: {model: clip_only}
   chance: {model: chance, seeds: [0]}
 seeds: [0, 1]
@@ -169,6 +169,7 @@ OTHER: dict[str, Any] = {
     "reverse": {"reverse": False},
     "groups": {"groups": "groups.csv"},
     "answers": {"answers": "answers.csv"},
+    "answers_gallery": {"answers": "answers.csv", "answers_gallery": "judged"},
     "foils": {"foils": "foils.csv"},
     "only": {"only": "some.txt"},
     "licence": {"licence": "CC0"},

@@ -182,6 +182,19 @@ def test_outputs_that_were_touched_get_their_time_back_and_others_keep_theirs(fo
     assert files[0].stat().st_mtime == 1e9, "jobs in one submission have the time at which it ended"
 
 
+def test_what_has_no_checksum_is_never_older_than_what_was_made_first(folder):
+    file = made(MODEL.format(0), b"weights")
+    benchmark = folder / "results/mini/benchmarks/train/meanP.seed0.tsv"
+    benchmark.parent.mkdir(parents=True)
+    benchmark.touch()
+    then = benchmark.stat().st_mtime_ns
+    checksums.restore_times(Path("results/mini"))
+    assert benchmark.stat().st_mtime_ns == then
+    os.utime(benchmark, (0, 0))
+    checksums.restore_times(Path("results/mini"))
+    assert benchmark.stat().st_mtime_ns == file.stat().st_mtime_ns
+
+
 def test_a_file_of_a_known_time_is_not_read(monkeypatch):
     file = made(MODEL.format(0), b"weights")
     monkeypatch.setattr(checksums, "sha256_of", lambda path: pytest.fail("read"))

@@ -336,7 +336,8 @@ def restore_times(folder: Path, recorded_time: Callable[[str], float | None] = l
         recorded_time: the time of an output by Snakemake's own record, which jobs in one submission share; None: the
             time at which its job wrote it.
     """
-    for path, content in sealed_outputs(folder):
+    made = list(sealed_outputs(folder))
+    for path, content in made:
         files = content["files"]
         # Snakemake takes the time of a file that it leaves in a folder for the folder's.
         stamp = path / ".snakemake_timestamp" if path.is_dir() else path
@@ -355,6 +356,13 @@ def restore_times(folder: Path, recorded_time: Callable[[str], float | None] = l
             if checksum and stamp.stat().st_mtime != recorded and stamp.stat().st_mtime_ns != checksum[1]:
                 checksum[1] = stamp.stat().st_mtime_ns  # a file system with coarser times
                 write_text(cast(Path, _checksum_path(path)), json.dumps(content, indent=1) + "\n")
+    # What has no checksum is never an input that counts, but an old time of it would make its own job stale.
+    times = [checksum[1] for _, content in made for checksum in content["files"].values()]
+    for pattern in ("benchmarks/**/*.tsv", "videos/shards/*.tar", "frames/*/shards/.snakemake_timestamp"):
+        for file in folder.glob(pattern) if times else ():
+            with contextlib.suppress(OSError):
+                if file.stat().st_mtime_ns < min(times):
+                    os.utime(file, ns=(max(times), max(times)))
 
 
 def _differs(file: Path, size: int, _time: int, sha256: str, _crc32: int | None = None) -> bool:
