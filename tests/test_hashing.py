@@ -15,8 +15,8 @@ from rewind.data.captions import clips_digest, embeddings_digest
 from rewind.data.formats.embeddings import write_embedding_rows
 from rewind.data.readers import NpzArchive
 from rewind.encoders.frames import mean_frame_features
-from rewind.evaluation.similarity import _distinct_rows
 from rewind.hashing import crc32_of, sha256_of, stable_hash
+from rewind.loading.encode import distinct_rows
 from rewind.models.checkpoint import weights_hash
 from rewind.models.miniclip import _vocabulary_hash
 from rewind.provenance import file_hash
@@ -87,7 +87,7 @@ def test_digests_of_vectors_and_shards(tmp_path):
 
 
 def test_equal_contents_have_one_row():
-    first, indices = _distinct_rows({"text": torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])}, 3)
+    first, indices = distinct_rows({"text": torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])}, 3)
     assert (list(first), list(indices)) == ([0, 1], [0, 1, 0])
     encoded = []
 

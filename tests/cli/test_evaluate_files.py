@@ -109,7 +109,7 @@ def test_a_further_model_is_added_and_all_else_stays(snakemake: SimpleNamespace,
     again = ["evaluate", "--data", "doors.csv", "--vectors", "one/captions.npz", "two/items.npz", "-n", "--add"]
     assert main([*again, "--label", "Second"]) == 0
     assert list(load_study("doors").methods) == ["Mein_Modell", "Second", "Second_2", "chance"]
-    assert load_study("doors").methods["Second_2"].label == "Second"
+    assert load_study("doors").methods["Second_2"].label == "Second (2)"
     assert main([*again, "--label", "a", "--label", "b"]) == 1
     expect_error(capsys.readouterr().err, "--label")
 

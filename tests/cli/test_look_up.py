@@ -72,7 +72,7 @@ def data(tmp_path: Path) -> Path:
 def test_what_is_not_trained_needs_the_test_split_alone(study: Study, data: Path, tmp_path: Path) -> None:
     assert study.sanity is None and study.seeds == [0] and study.trained() == []
     dataset = Dataset(name="d", source={"format": "table", "table": "d.csv", "videos": "."})
-    assert not list(missing_splits(study, dataset, {"train": [0, 0], "valid": [0, 0], "test": [COUNT, COUNT]}))
+    assert not list(missing_splits(study, dataset, {"train": [0, 0], "valid": [0, 0], "test": [COUNT, COUNT, COUNT]}))
     job = TrainingJob("found/seed0", study.run_spec("found", seed=0), 0, data, "d", 2, tmp_path / "state", "code")
     model, matrix, ranks = (tmp_path / name for name in ("model.safetensors", "scores.npz", "ranks.parquet"))
     train_run(job, model, tmp_path / "history.csv", tmp_path / "run.json")

@@ -345,4 +345,4 @@ def test_a_quote_in_a_run_is_a_letter(tmp_path: Path) -> None:
     (tmp_path / "a.run").write_text('q"1 Q0 "d 1 0.5 t\nq2 Q0 NA 1 -1e-3 t\n')
     found = readers.read_score_file(tmp_path / "a.run")
     assert found.queries.tolist() == ['q"1', "q2"] and found.items.tolist() == ['"d', "NA"]
-    assert found.similarity[1, 1] == np.float32(-1e-3) and annotated.SPLITS[0] == "train"
+    assert found.similarity[1, 1] == -1e-3 and annotated.SPLITS[0] == "train"

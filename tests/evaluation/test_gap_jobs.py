@@ -60,7 +60,10 @@ def study_of(folder: Path) -> Study:
         "objective": "infonce",
         "objective_options": {"temperature": 0.07},
     }
-    methods = {name: keys | {"training": training} for name, keys in METHODS.items()}
+    methods = {
+        name: keys | ({"training": training} if keys["model"] == "dual_encoder" else {})
+        for name, keys in METHODS.items()
+    }
     methods["hnac_cross"]["training"] = training | {"objective": "hnac"}
     return Study(
         name="walls",

@@ -235,7 +235,7 @@ def test_a_study_may_show_it_and_let_it_decide():
 
 def test_results_of_an_earlier_version_are_read_without_it():
     folder = ROOT / "docs/published/demo/avx512"
-    found = load_results(*_stored_config(folder), _stored_files(folder))
+    found = load_results(*(config := _stored_config(folder)), _stored_files(*config, folder))
     old = [m for m in found.evaluated() if m != "nDCG@10"]
     found = dataclasses.replace(found, metrics=found.metrics.drop(columns="nDCG@10", errors="ignore"))
     tables = list(build_tables(TableInputs(found, ["hard"], Footnotes(), "T")))

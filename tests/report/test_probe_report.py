@@ -23,7 +23,7 @@ def blind(significant: tuple[str, ...] = ("seqTransf",)) -> pd.DataFrame:
     rows = [
         {"method": method, "best": "words", "setting": "binary", "direction": direction, "metric": "R@1"}
         | {"estimate": value, "blind": 60.0, "difference": value - 60, "low": value - 65, "high": value - 55}
-        | {"p": 0.01, "p_holm": 0.01 if method in significant else 0.5, "family": 2}
+        | {"low_of": "words", "p_of": "words", "p": 0.01, "p_holm": 0.01 if method in significant else 0.5, "family": 2}
         for direction in ("text_to_item", "item_to_text")
         for method, value in (("meanP", 50.0), ("seqLSTM", 62.0), ("seqTransf", 85.0))
     ]

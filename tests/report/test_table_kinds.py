@@ -282,19 +282,17 @@ def test_an_edit_of_a_template_counts(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", [".md", ".tex", ".html"])
-def test_templates_escape_what_they_print(suffix, tmp_path, monkeypatch):
+def test_templates_escape_what_they_print(suffix, tmp_path):
     escape = {".md": render.escape_markdown, ".tex": escape_latex, ".html": html.escape}[suffix]
     signs = ("<<", ">>") if suffix == ".tex" else ("{{", "}}")
     (tmp_path / f"one{suffix}").write_text(f"{signs[0]} text {signs[1]}|{signs[0]} ready {signs[1]}")
-    monkeypatch.setattr(render, "TEMPLATES_FOLDER", tmp_path)
-    render._environment.cache_clear()
     hostile = "a_b & <b>*c*</b> 100% \\x {{ x }} << x >>"
     try:
         assert (
-            render.render_template(f"one{suffix}", text=hostile, ready=Markup(hostile))
+            render.render_template(f"one{suffix}", tmp_path, text=hostile, ready=Markup(hostile))
             == f"{escape(hostile)}|{hostile}"
         )
         with pytest.raises(jinja2.UndefinedError, match="ready"):
-            render.render_template(f"one{suffix}", text=hostile)
+            render.render_template(f"one{suffix}", tmp_path, text=hostile)
     finally:
         render._environment.cache_clear()

@@ -208,7 +208,9 @@ def test_pictures_draw_no_bar_of_it(four):
 
 
 def test_exact_chance_needs_no_note(four):
-    made = dataclasses.replace(four, baselines=("meanP",), intervals=four.intervals.assign(low=50.0, high=50.0))
+    intervals = four.intervals.copy()
+    intervals.loc[intervals["method"] == "meanP", ["low", "high"]] = 50.0
+    made = dataclasses.replace(four, baselines=("meanP",), intervals=intervals)
     table = compare_in_setting(made, "binary")
     assert table.tied == {} and not any("by construction" in note for note in table.said)
 

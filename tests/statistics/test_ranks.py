@@ -150,7 +150,9 @@ def evaluated(tmp_path):
     ids = [name for i in range(6) for name in (f"v{i}", f"v{i}_rev")]
     items = pd.DataFrame({"item_id": ids, "cluster_id": [i.removesuffix("_rev") for i in ids]})
     items["reversed"] = [int("_rev" in i) for i in ids]
-    captions = pd.DataFrame({"video_id": ids, "caption": "words", "caption_id": [f"{i}#0" for i in ids]})
+    captions = pd.DataFrame(
+        {"video_id": ids, "caption": [f"words of {i}" for i in ids], "caption_id": [f"{i}#0" for i in ids]}
+    )
     (tmp_path / "captions").mkdir()
     items.assign(path="", split="test", status="ok").to_csv(tmp_path / "items.csv", index=False)
     captions.to_csv(tmp_path / "captions/toy_test.csv", index=False)

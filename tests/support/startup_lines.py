@@ -9,6 +9,6 @@ STARTUP = f"""
 from rewind.errors import RewindError
 from rewind.workflow.preflight.checks import Preflight, run_checks
 
-STUDIES, LOST = {{}}, []
+STUDIES, DATASETS, LOST = {{}}, {{}}, []
 include: "{ROOT}/workflow/rules/startup.smk"
 """

@@ -341,7 +341,9 @@ def _add_methods(
     for name, block in methods.items():
         if name != "chance" and block not in present.values():
             new_name = _free_name(name, {*present, *new})
-            new[new_name] = block | ({"label": name} if new_name != name and "label" not in block else {})
+            if new_name != name:  # rows of one name could not be told apart
+                block = block | {"label": f"{block.get('label', name)} ({new_name.rpartition('_')[2]})"}
+            new[new_name] = block
     if not new:
         return text
     lines = text.splitlines(keepends=True)

@@ -447,7 +447,8 @@ def _power(options: argparse.Namespace) -> int:
     name, config = options.study.stem, options.study.parent.parent
     folders = PowerFolders(datasets=config / "datasets")
     results = folders.results / name
-    if (results / "metrics.csv").is_file():  # more seeds are what the command is asked about
+    in_place = options.study.parent.name == "studies"  # a file elsewhere is not what the workflow ran
+    if in_place and (results / "metrics.csv").is_file():  # more seeds are what the command is asked about
         study, _ = study_that_ran(results, config, except_for=("seeds",))
     else:
         study = load_study(name, options.study.parent, main_overrides(config)["studies"].get(name))

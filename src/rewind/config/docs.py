@@ -62,17 +62,20 @@ def render_config_docs() -> str:
 
 def _render_model(model: type[BaseModel], path: str, seen: set[type[BaseModel]]) -> list[str]:
     lines = [f"### `{path}`: {_first_line(model)}\n" if path else f"{_first_line(model)}\n"]
-    lines += ["| key | type | default | decides | meaning |", "|---|---|---|---|---|"]
+    # Options of components decide what their component does.
+    deciding = issubclass(model, ConfigModel) and any(map(model.affects, model.model_fields))
+    column = ("decides | ", "---|") if deciding else ("", "")
+    lines += [f"| key | type | default | {column[0]}meaning |", f"|---|---|---|{column[1]}---|"]
     below: list[tuple[str, type[BaseModel]]] = []
     for name, field in model.model_fields.items():
         if "retired" in history(field):
             continue
         default = "required" if field.is_required() else _default_text(field.get_default(call_default_factory=True))
         inner = nested_models(field.annotation)
-        decides = (model.affects(name) if issubclass(model, ConfigModel) else None) or ("see below" if inner else "")
+        decides = f"{model.affects(name) or ('see below' if inner else '')} | " if deciding else ""  # type: ignore[attr-defined]
         meaning = (field.description or "").replace("|", "\\|")
         lines.append(
-            f"| `{name}` | {_type_text(field.annotation)}{_bounds_text(field)} | {default} | {decides} | {meaning} |"
+            f"| `{name}` | {_type_text(field.annotation)}{_bounds_text(field)} | {default} | {decides}{meaning} |"
         )
         below += [(_key_path(path, name, field.annotation, block, len(inner)), block) for block in inner]
     lines.append("")

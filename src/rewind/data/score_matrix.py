@@ -191,9 +191,10 @@ def fill_missing_scores(matrix: Any) -> Any:
         missing, least = missing or scored.size < block.size, min(least, scored.min(initial=np.inf))
     if not missing:
         return matrix
-    floor = np.float32(0 if np.isinf(least) else least)
-    # One less, or the next smaller number where single precision has no number so close.
-    floor = min(floor - np.float32(1), np.nextafter(floor, np.float32(-np.inf)))
+    kind = matrix.dtype.type
+    floor = kind(0 if np.isinf(least) else least)
+    # One less, or the next smaller number where this precision has no number so close.
+    floor = min(floor - kind(1), np.nextafter(floor, kind(-np.inf)))
     if isinstance(matrix, FileMatrix):
         matrix.floor = floor
         return matrix
@@ -225,7 +226,7 @@ class FileMatrix:
         self.size, self.ndim = shape[0] * shape[1], 2
         self._step = max(1, _READ_BYTES // max(1, shape[1] * dtype.itemsize))  # rows read at a time
         self._transposed: FileMatrix | None = None
-        self.floor: np.float32 | None = None  # smaller scores are read as this
+        self.floor: np.floating[Any] | None = None  # smaller scores are read as this
 
     def __len__(self) -> int:
         return self.shape[0]

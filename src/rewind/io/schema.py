@@ -251,7 +251,7 @@ def cell_fault(name: str, value: Any, column: Column, noun: str = "row") -> str:
 
 
 def caption_fault(text: str) -> str:
-    """Why a text can be no caption; empty where nothing is wrong.
+    r"""Why a text can be no caption; empty where nothing is wrong.
 
     >>> caption_fault("(1, 'a cat')"), caption_fault("[music] a dog")
     ('the caption "(1, \'a cat\')" is a list written as text; write a row, or an entry, for each', '')

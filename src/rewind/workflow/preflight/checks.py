@@ -192,7 +192,7 @@ def run_checks(when: Literal["read", "start"], inputs: Preflight, faults: FaultC
         ConfigErrors: everything that is wrong in files.
         RewindError: what is not a fault of a file, from the first check that finds it.
 
-    >>> run_checks("start", Preflight({}, lost=["0-of-1.tar"], planned=[("video_shard", ["0-of-1.tar"], "")]))
+    >>> run_checks("start", Preflight({}, lost=["0-of-1.tar"], planned=[("train", ["model.safetensors"], "")]))
     """
     faults = faults or FaultCollector()
     try:
