@@ -146,6 +146,12 @@ def test_a_file_of_mine_is_not_overwritten(home, capsys, monkeypatch):
         expect_error(capsys.readouterr().err, f"--out: {out}")
 
 
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(home, capsys, monkeypatch):
+    monkeypatch.chdir(home.parent / "there")
+    assert main(["share", "one", "--out", "/proc/one.zip"]) == main(["board", "one", "--out", "/proc/board"]) == 1
+    expect_message(capsys.readouterr().err)
+
+
 # ---- What must not be handed on ------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from rewind.config import Training
 from rewind.loading.hard_negatives import HardNegatives, negatives_of_texts, negatives_of_twins
 from rewind.losses.base import make_loss, make_objective
 from rewind.losses.ceclip import Ceclip
-from rewind.losses.tact import Tact
+from rewind.losses.tact import Tact, log_factors
 from rewind.models.baselines import Chance
 from rewind.models.retriever import Retriever
 from rewind.training.grad_cache import exact_step
@@ -251,6 +251,14 @@ def test_tara_in_micro_batches_gives_the_gradients_of_the_whole_batch() -> None:
         assert parts.value == pytest.approx(whole.value, rel=1e-12) and error(gradients(model), wanted) < 1e-11
     assert any(name.startswith("backbone.clip.transformer") for name in wanted)
     assert not any("visual" in name and grad.any() for name, grad in wanted.items()), "no clip is looked at"
+
+
+def test_without_others_tact_still_counts_those_that_are_far_ahead() -> None:
+    """What docs/direction.md says of the 1e-8 that the authors add: ahead by log(1e8) / scale, one counts whole."""
+    reversed_, clusters = torch.tensor([False, True]), torch.tensor([0, 1])
+    other = log_factors(reversed_, clusters, same=1.0, cross=0.0)[0, 1].item()
+    for scale, ahead in ((100, 0.184), (20, 0.921), (9.21, 2.0)):
+        assert abs(scale * ahead + other) < 0.05
 
 
 def test_tact_with_factors_of_one_is_infonce_to_the_bit() -> None:

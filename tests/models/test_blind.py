@@ -157,6 +157,14 @@ def test_a_training_split_without_captions_of_twins_is_refused():
         accuracy(model, one_way, split(1), split(2))
 
 
+def test_a_validation_split_without_captions_of_twins_is_refused_as_what_it_is():
+    train, valid = split(0, physics=True), split(1)
+    captions = valid.captions[~valid.captions["video_id"].str.endswith("_rev")].reset_index(drop=True)
+    text = IdentifiedText(Towers().prepare_text(captions["caption"].tolist()), captions)
+    with refusal():
+        ClipOnly(Towers()).fit_splits(train, PreparedSplit(valid.items, captions, valid.inputs, text), lambda model: {})
+
+
 def test_options_and_towers_that_do_not_fit_are_refused():
     with refusal("methods: options.k"):
         check_blind(Method(model="clip_only", options={"k": 1}), Backbone())

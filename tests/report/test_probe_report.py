@@ -91,6 +91,20 @@ def test_every_probe_has_a_table_and_notes():
         expect_message("\n".join(found.notes))
 
 
+def test_notes_speak_of_training_seeds_where_some_were_trained_alone():
+    probes = probed("pairs", {"group": 40.0})
+    trained = given(probes=probes)
+    one = dataclasses.replace(trained, metrics=trained.metrics[trained.metrics["seed"] == 0])
+    fixed = dataclasses.replace(trained, fixed=("meanP", "seqTransf", "seqLSTM", "tightTransf"))
+    mixed = dataclasses.replace(trained, fixed=("meanP",))
+    for made, says in ((trained, "over training seeds and"), (one, "over clusters"), (fixed, "over clusters")):
+        assert any(says in note for note in table(made, "probe_pairs").notes)
+    assert any("training seeds, where a method has several, and" in note for note in table(mixed, "probe_pairs").notes)
+    assert not any("training seeds" in note for made in (one, fixed) for note in table(made, "probe_pairs").notes)
+    whole = dataclasses.replace(fixed, probes=probed("geometry", {"modality_gap": 0.2}, interval=False))
+    assert not any("over seeds" in note for note in table(whole, "probe_geometry").notes)
+
+
 def test_kinds_of_foils_stand_side_by_side_and_equal_shares_once():
     both = pd.concat(
         [probed("foils", {"accuracy": 40.0, "pairwise": 40.0}, part) for part in ("verbs", "colours")],

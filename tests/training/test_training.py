@@ -199,6 +199,26 @@ def test_a_damaged_state_file_starts_anew(tmp_path, capsys):
     expect_message(capsys.readouterr().out, varying=r"\.s\.\d+\.part")
 
 
+@pytest.mark.parametrize("lost", ["optimiser", "moments", "groups", "model", "random"])
+def test_a_state_that_lacks_what_training_needs_is_set_aside(tmp_path, capsys, lost):
+    """Continued without moments, the run would be another one, and nobody would know."""
+    path = tmp_path / "s.pt"
+    with pytest.raises(Interrupt):
+        run("meanP", path, training=keys(save_every_steps=1), stop_after=2)
+    saved = torch.load(path, weights_only=True)
+    if lost in ("moments", "groups"):
+        saved["state"]["optimiser"] = {"state": {}} | {"param_groups": []} if lost == "moments" else {"state": {1: 2}}
+    else:
+        del saved["state"][lost]
+    torch.save(saved, path)
+    capsys.readouterr()
+    _, history = run("meanP", path, training=keys(save_every_steps=1))
+    expect_message(capsys.readouterr().out.splitlines()[0])
+    assert (tmp_path / "s.other.pt").is_file()
+    _, whole = run("meanP", tmp_path / "whole.pt", training=keys(save_every_steps=1))
+    assert [row["loss"] for row in history] == [row["loss"] for row in whole]
+
+
 def test_features_of_an_unknown_item_are_refused():
     cache = {"item_ids": np.array(["a"]), "frames": np.zeros((1, 2, 3), np.float32), "mask": np.ones((1, 2), np.uint8)}
     with refusal("frozen.npz"):

@@ -569,9 +569,16 @@ def check_output_folder(path: Path, option: str) -> None:
 
 def _check_folder_writable(folder: Path) -> None:
     """Write a temporary file where the folder is or will be made; it is gone afterwards, whether this fails or not."""
-    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    with tempfile.TemporaryFile(dir=existing) as stream:
-        stream.write(b"rewind writes here\n")
+    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing) as stream:
+            stream.write(b"rewind writes here\n")
+    except OSError as error:
+        error.filename = str(existing)  # instead of the temporary file, which nobody named
+        if user_message(error) is None:
+            reason = f"nothing can be written here ({error.strerror}); name another place"
+            raise RewindError(f"{printable_name(existing)}: {reason}.") from error
+        raise
 
 
 def archive_contains(*names: str) -> Callable[[Path], bool]:

@@ -6,8 +6,10 @@ directions: α_same for a clip's own twin, α_cross for all others (arXiv 2301.0
 
     Σ_i w_i · −log softmax(S_i· + log α_i·)_i / Σ_i w_i,   w_i = 1, or β of a reversed clip,
 
-and the loss is the mean of both. α = 1 and β = 1 is InfoNCE; α_cross = 0 leaves only a clip's own twin as a reversed
-negative. Their code reverses the order of two events within a batch; here twins come together
+and the loss is the mean of both. α = 1 and β = 1 is InfoNCE. α_cross = 0 leaves of the reversed negatives nearly a
+clip's own twin alone: as the authors' code takes log(α + 1e-8), the others keep a factor of 1e-8, so that one whose
+cosine is ahead of the pair's by 18.4 divided by the scale counts as a whole negative: by .18 at scale 100, by .92 at
+20, and never at scales below 9.2. Their code reverses the order of two events within a batch; here twins come together
 (``training.batch.twins_together``), with the captions that people wrote for them.
 """
 
@@ -38,7 +40,7 @@ from rewind.models.retriever import Features, Retriever
 from rewind.registry import LOSSES
 
 ALPHA_FLOOR = 1e-8
-"""Added to α before its logarithm, as in the original: α = 0 is then a factor of e^−18."""
+"""Added to α before its logarithm, as in the original: α = 0 is then a factor of e^−18.4, and not 0."""
 
 
 class TactOptions(ConfigModel):

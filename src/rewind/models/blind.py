@@ -68,7 +68,7 @@ class BlindBaseline(Retriever):
             validate: scores of a candidate on validation.
 
         Raises:
-            RewindError: if the training split has nothing to learn the direction from.
+            RewindError: if a split has nothing to tell the direction from.
         """
         raise NotImplementedError
 
@@ -84,13 +84,13 @@ class BlindBaseline(Retriever):
         fit(max(reversed(candidates), key=fitted_score))  # max takes the first of equals
 
 
-def directed_clips(items: pd.DataFrame, captions: pd.DataFrame) -> pd.DataFrame:
+def directed_clips(items: pd.DataFrame, captions: pd.DataFrame, split: str = "training") -> pd.DataFrame:
     """The items of which both directions are there and have captions: rows of ``items``, in their order.
 
     Originals whose twin is not described differ in what they show, and a fit would take that for direction.
 
     Raises:
-        RewindError: if there are none.
+        RewindError: naming the ``split`` if there are none.
 
     >>> items = pd.DataFrame({"item_id": ["a", "b", "a_rev"], "reversed": [0, 0, 1]})
     >>> directed_clips(items, pd.DataFrame({"video_id": ["a", "b", "a_rev"]}))["item_id"].tolist()
@@ -101,8 +101,8 @@ def directed_clips(items: pd.DataFrame, captions: pd.DataFrame) -> pd.DataFrame:
     both = items["item_id"].isin(originals | {twin_of(item) for item in originals})
     if not originals:
         raise RewindError(
-            "no clip of the training split has captions of both directions, its own and its time-reversed twin's: "
-            "there is nothing to learn the direction from. Add reversed captions to the training split, or remove the "
+            f"no clip of the {split} split has captions of both directions, its own and its time-reversed twin's: "
+            f"there is nothing to learn the direction from. Add reversed captions to the {split} split, or remove the "
             "method."
         )
     return items[both]
@@ -205,7 +205,7 @@ class ClipOnly(BlindBaseline):
 
     def fit_splits(self, train: DirectedSplit, valid: DirectedSplit, validate: Validate) -> None:
         """:func:`rewind.models.direction.fit_direction`, its strength chosen on validation."""
-        sides = [_clip_features(split) for split in (train, valid)]
+        sides = [_clip_features(train, "training"), _clip_features(valid, "validation")]
         weight, bias = fit_direction(*sides[0], *sides[1], where=type(self).__name__)
         self.weight.copy_(torch.from_numpy(weight))
         self.bias.fill_(bias)
@@ -226,9 +226,9 @@ class ClipOnly(BlindBaseline):
         return (text["text"] @ items["items"].T).float()
 
 
-def _clip_features(split: DirectedSplit) -> tuple[np.ndarray, np.ndarray]:
+def _clip_features(split: DirectedSplit, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Features (n, D) of the clips of which both directions are described, and which of them run backward."""
-    clips = directed_clips(split.items, split.captions)
+    clips = directed_clips(split.items, split.captions, name)
     batch = split.inputs.batch(np.flatnonzero(split.items["item_id"].isin(clips["item_id"])))
     sequence = frame_sequence(batch["frames"].float().numpy(), batch["mask"].numpy(), PROBE_POSITIONS)
     return sequence, clips["reversed"].to_numpy()

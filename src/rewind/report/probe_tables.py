@@ -258,12 +258,23 @@ def probe_notes(results: Results, probe: str) -> list[str]:
     return finish_sentences(_probe_sentences(results, probe))
 
 
+def _with_seeds(results: Results) -> set[str]:
+    """Methods that were trained with several seeds."""
+    runs = results.metrics.groupby("method")["seed"].nunique()
+    return {method for method in results.trained() if runs.get(method, 0) > 1}
+
+
 def _probe_sentences(results: Results, probe: str) -> list[str]:
     rows = results.probe(probe)
     percent = confidence_percent(results.confidence)
     sentences = [PROBE_TABLES[probe].reading]
     if rows["low"].notna().any():
-        sentences.append(f"In brackets {percent} intervals over training seeds and clusters of queries, not adjusted")
-    if rows["low"].isna().any():
+        whose = rows.loc[rows["low"].notna() & rows["method"].isin(_with_seeds(results)), "method"]
+        over = "clusters of queries"
+        if len(whose):
+            some = "" if set(whose) == set(rows.loc[rows["low"].notna(), "method"]) else ", where a method has several,"
+            over = f"training seeds{some} and {over}"
+        sentences.append(f"In brackets {percent} intervals over {over}, not adjusted")
+    if (rows["low"].isna() & rows["method"].isin(_with_seeds(results))).any():
         sentences.append("±: standard deviation over seeds, of what is a property of a whole run")
     return sentences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,28 @@ class RunState:
         self.epoch, self.step, self.losses, self.logs = self.epoch + 1, 0, [], {}
 
 
+def check_run_state(state: Any) -> None:
+    """Refuse a state that :meth:`RunState.restore` cannot continue from: training would be another one without a word.
+
+    Raises:
+        RewindError: naming what it lacks.
+
+    >>> check_run_state({"epoch": 1})
+    Traceback (most recent call last):
+        ...
+    rewind.errors.RewindError: it holds no best
+    """
+    keys = {"epoch", "step", "losses", "logs", "history", "best", "model", "objective", "order", "optimiser"}
+    keys |= {"schedule", "scaler", "micro_batch", "random"}
+    missing = sorted(keys - set(state)) if isinstance(state, dict) else ["state of a run"]
+    if not missing:
+        moments = state["optimiser"]
+        whole = isinstance(moments, dict) and {"state", "param_groups"} <= moments.keys()
+        missing = [] if whole and (moments["state"] or not (state["epoch"] or state["step"])) else ["optimiser state"]
+    if missing:
+        raise RewindError(f"it holds no {missing[0]}")
+
+
 class StateFile:
     """The file from which a killed run resumes, not declared to Snakemake: a path, or an address outside this machine.
 
@@ -160,8 +183,12 @@ class StateFile:
     def __init__(self, path: str | Path, fingerprint: str) -> None:
         self.store, self.fingerprint = open_checkpoint_store(path), fingerprint
 
-    def load(self) -> dict[str, Any] | None:
-        """The saved state, or None if there is none of this fingerprint."""
+    def load(self, check: Callable[[Any], None] = lambda state: None) -> dict[str, Any] | None:
+        """The saved state, or None if there is none of this fingerprint.
+
+        Args:
+            check: raises a :class:`RewindError` for a state that cannot be continued from.
+        """
         with self.store.reading() as path:
             if path is None:
                 return None
@@ -171,6 +198,7 @@ class StateFile:
                 # To the CPU, whatever device saved it: load_state_dict copies to where the weights are.
                 saved = torch.load(path, map_location="cpu", weights_only=True)
                 check_training_state(saved)
+                check(saved["state"])
             except Exception as error:  # any unreadable file means the same thing here
                 reraise_system_error(error, path)  # a disk that does not answer is no reason to begin anew
                 print(f"{self.store}: this training state cannot be read ({error}); {self._set_aside()}")

@@ -22,7 +22,7 @@ from rewind.loading.run_data import TrainingData
 from rewind.losses.base import Objective, loss_module, make_objective
 from rewind.models.retriever import Features, Retriever, is_overridden
 from rewind.progress import Progress
-from rewind.training.checkpoint import RunState, StateFile
+from rewind.training.checkpoint import RunState, StateFile, check_run_state
 from rewind.training.grad_cache import MicroBatch, StepLoss, exact_step, random_state, set_random_state
 from rewind.training.optim import make_optimiser
 from rewind.training.order import BatchOrder, encode_all_captions
@@ -257,7 +257,7 @@ def train_model(
 
 def _load_state(state: StateFile, world: World) -> dict[str, Any] | None:
     world.agree(None)  # wait for rank 0: it must not save while the others read
-    saved = state.load()
+    saved = state.load(check_run_state)
     position = (saved["epoch"], saved["step"]) if saved else None
     if position != world.agree(position):
         raise RewindError(

@@ -15,6 +15,7 @@ from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.gpu import count_visible_gpus
 from rewind.io.cache import JsonCache
+from rewind.io.files import check_output_folder
 from rewind.video.ffmpeg import require_encoder
 from rewind.video.shards import how_to_restore_shards
 from rewind.workflow.checksums import is_made_otherwise
@@ -121,6 +122,14 @@ def gpus_of_this_machine(inputs: Preflight) -> Faults:
     )
 
 
+def folders_of_results(inputs: Preflight) -> Faults:
+    """Snakemake makes the folders of outputs, and reports one that it cannot make as an error of Python."""
+    folders = {Path(path).parent for _, paths, _ in inputs.planned for path in paths if path.startswith("results/")}
+    for folder in sorted({next(part for part in (path, *path.parents) if part.exists()) for path in folders}):
+        check_output_folder(folder, "results")
+    return {}
+
+
 def ffmpeg_of_this_machine(inputs: Preflight) -> Faults:
     """Clips are drawn and normalised by an ffmpeg that can code them."""
     has_clips = any(dataset.items == "videos" and not dataset.vectors for dataset in inputs.datasets.values())
@@ -172,6 +181,7 @@ CHECKS = (
     Check("encoders that methods name", "studies", "read", encoders_by_name),
     Check("splits and twins in annotations", "datasets", "read", splits_of_annotations),
     Check("models, losses and samplers", "datasets", "read", models_on_meta_tensors),
+    Check("folders of results", "planned", "start", folders_of_results),
     Check("GPUs of this machine", "local", "start", gpus_of_this_machine),
     Check("the ffmpeg of this machine", "local", "start", ffmpeg_of_this_machine),
     Check("clips that are gone", "lost", "start", lost_clips),
