@@ -21,7 +21,7 @@ from rewind.exports.share import CARD, SUFFIX, opened_share, share_study
 from rewind.io.files import archive_contains, atomic_write, check_output_file, check_output_folder, read_cached_json
 from rewind.report.board.site import Board
 from rewind.report.board.studies import BoardStudy, StudyCard, read_board_study, study_card
-from rewind.workflow.checksums import how_to_restore, lost_outputs, verify_files_below
+from rewind.workflow.checksums import how_to_restore, lost_outputs
 from rewind.workflow.what_ran import study_that_ran
 
 PAGES_FOLDER = "studies"
@@ -169,7 +169,6 @@ def _open_study(text: str, number: int) -> Iterator[BoardStudy]:
             yield read_board_study(shared.folder, shared.card, number, Path(text).name, shared=True)
         return
     found = find_study(text)
-    verify_files_below(found.results, "metrics.csv", "statistics/*.csv", "runs/*/*/run.json")
     page = found.results / "report.html"
     yield read_board_study(
         found.results,

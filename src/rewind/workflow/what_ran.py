@@ -20,7 +20,7 @@ from rewind.errors import RewindError
 from rewind.hashing import sha256_of
 from rewind.io.files import read_json, write_json
 from rewind.provenance import typed_config, user_command
-from rewind.workflow.checksums import how_to_remake
+from rewind.workflow.checksums import how_to_remake, verify_files_below
 from rewind.workflow.config import load_configured_dataset, load_configured_study, merge_overrides, parse_overrides
 from rewind.workflow.job import Job
 
@@ -105,8 +105,9 @@ def study_that_ran(
 
     Raises:
         RewindError: if a key has another value than the results were made with, naming it with both values; or if the
-            files of numbers are not those that the study's tables show.
+            files of numbers are not as their jobs left them, or not those that the study's tables show.
     """
+    verify_files_below(results, *_COMPARED_FILES)
     name, record = name or results.name, _read_record(results)
     typed = parse_overrides(record["overrides"] if record else {})
     study = load_configured_study(name, config, typed)
