@@ -138,7 +138,8 @@ def test_the_doctor_names_studies_that_lack_their_weights(tmp_path):
         text = "text: {tokenizer: miniclip}\n" if "miniclip" in backbone else ""
         (folder / f"{name}.yaml").write_text(f"dataset: d\nbackbone: {backbone}\n{text}methods: {{a: {{}}}}\n")
     (folder / "broken.yaml").write_text("dataset: [\n")
-    done = subprocess.run([sys.executable, "-m", "rewind", "doctor"], cwd=tmp_path, capture_output=True, text=True)
+    command = [sys.executable, "-m", "rewind", "doctor", *sorted([*towers, "broken"])]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     last = done.stdout.splitlines()[-1]
     assert done.returncode == 0 and last.endswith("study absent, study broken, study random."), "as said above it"
     expect_message(part(done.stdout, "study (absent|random)"))
