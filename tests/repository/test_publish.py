@@ -222,7 +222,7 @@ def test_what_cannot_be_done_is_said(checkout: Path, monkeypatch, capsys) -> Non
         (["demmo"], "config/studies/demmo.yaml"),
         (["viclip_step"], "viclip_step"),
         (["gap_calibration"], "results/gap_calibration.csv: "),
-        (["emoji"], "results/emoji/runs/meanP/seed0/run.json: "),
+        (["emoji"], "results/emoji/metrics.csv: "),
     ):
         done = publish(checkout, *arguments)
         assert done.returncode == 1 and named in done.stderr

@@ -104,15 +104,21 @@ def dry_run(targets: Sequence[str]) -> str:
     command = ["-n", "--cores", "1", "--nolock"]
     command += override_words({"studies": studies, "overrides": typed_overrides(studies)})
     command += ["--", *files] if files else []
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
-        code = run_snakemake(command, stdout=out, stderr=err, env=os.environ | {ONLY_KEYS: "yes"})
-        said = []
-        for stream in (out, err):
-            stream.seek(0)
-            said.append(stream.read())
+    code, *said = _run_dry(command, os.environ | {ONLY_KEYS: "yes"})
+    if code:  # the checks that were left out may know why
+        code, *said = _run_dry(command, dict(os.environ))
     if code:
         raise RewindError(f"snakemake -n refuses:\n{refusal_reason(*said)}")
     return "\n".join(said)
+
+
+def _run_dry(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out, tempfile.TemporaryFile("w+", encoding="utf-8") as err:
+        code = run_snakemake(arguments, stdout=out, stderr=err, env=env)
+        for stream in (out, err):
+            stream.seek(0)
+        return code, out.read(), err.read()
 
 
 def refusal_reason(stdout: str, stderr: str) -> str:
