@@ -28,7 +28,7 @@ from checkout import ROOT
 
 OPENED = Path(__file__).parent / "opened"
 RULES = ROOT / "workflow/rules"
-NO_JOB = {"all", "prepared", "board"}
+NO_JOB = {"all", "prepared", "trained", "scored", "ranked", "board"}
 """Rules that only name files."""
 
 PROGRAM = {"src", "workflow", "profiles", ".snakemake", ".git", "Snakefile"}
