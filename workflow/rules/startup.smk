@@ -5,6 +5,7 @@ FIRST_PROCESS, whether the user started this process, and not Snakemake for one 
 """
 
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import snakemake.workflow
@@ -46,7 +47,26 @@ class FilteredDAG(DAG):
     After a checkpoint Snakemake 9 drops the jobs behind the last ones asked for, and only then looks for missing files:
     among those that the dropped jobs wanted, so none is missing. The run ends there with exit code 0, and the next one
     says that nothing is to be done. So the files of the last jobs are asked for as if they had been named.
+
+    And jobs behind ``ancient`` files: where a job has to run, Snakemake looks at no job behind it, since all of them
+    will have to; then it leaves out those that read only its ``ancient`` files, although they may be stale themselves.
     """
+
+    watched = None  # while stale jobs are looked for: `depending` without what is behind ancient files alone
+
+    async def update_needrun(self, *arguments, **keys):
+        self.watched = defaultdict(dict)
+        for job, behind in self.depending.items():
+            self.watched[job] = {
+                other: files for other, files in behind.items() if not all(f.is_ancient for f in files)
+            }
+        await super().update_needrun(*arguments, **keys)
+        self.watched = None
+
+    def bfs(self, direction, *jobs, **keys):
+        if self.watched is not None and direction is self.depending:
+            direction = self.watched
+        return super().bfs(direction, *jobs, **keys)
 
     def delete_omitfrom_jobs(self):  # called whenever the jobs are filtered, last
         for file in self.omitfiles:

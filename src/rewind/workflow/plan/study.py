@@ -320,7 +320,7 @@ class StudyPlan:
 
     def sanity_file(self) -> str | list[str]:
         """What says that the over-fitting check was passed, of studies that have it: it is waited for, and no more."""
-        return f"{self.folder}/sanity.json" if self.keys.sanity else []
+        return Unwatched(f"{self.folder}/sanity.json") if self.keys.sanity else []
 
     def pretraining_frames(self) -> int:
         assert self.keys.pretraining
