@@ -70,7 +70,7 @@ class FilteredDAG(DAG):
 
     def delete_omitfrom_jobs(self):  # called whenever the jobs are filtered, last
         for file in self.omitfiles:
-            if not any(rule.is_producer(file) for rule in self.rules):
+            if not any(made.is_producer(file) for made in self.rules):
                 raise WorkflowError(f"--omit-from: {file} is neither a rule nor a file that a rule makes.")
         super().delete_omitfrom_jobs()
         if self.untilrules or self.untilfiles or self.omitrules or self.omitfiles:
