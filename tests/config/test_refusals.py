@@ -323,10 +323,10 @@ def test_an_ffmpeg_without_the_encoder_is_told_before_the_first_job(
     monkeypatch.setattr("rewind.video.ffmpeg.executable", lambda: str(fake))
     monkeypatch.setattr(checks, "count_visible_gpus", lambda: 0)
     clips, pictures = (SimpleNamespace(items=items, vectors=False) for items in ("videos", "images"))
-    planned = [("video_shard", ["results/data/d/videos/shards/0-of-1.tar"])]
+    planned = [("video_shard", ["results/data/d/videos/shards/0-of-1.tar"], "")]
     with refusal(str(fake)):
         checks.run_checks("start", checks.Preflight({}, {"d": clips}, planned=planned, local=True))
-    checks.run_checks("start", checks.Preflight({}, {"d": clips}, planned=[("train", [])], local=True))
+    checks.run_checks("start", checks.Preflight({}, {"d": clips}, planned=[("train", [], "")], local=True))
     checks.run_checks("start", checks.Preflight({}, {"d": pictures}, planned=planned, local=True))
     checks.run_checks("start", checks.Preflight({}, {"d": clips}, planned=planned))  # on nodes with an ffmpeg of theirs
 
