@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from rewind.config.evaluation import VALUE_COLUMNS, Evaluation, ProbeName
+from rewind.config.evaluation import BY_CHANCE, VALUE_COLUMNS, Evaluation, ProbeName
 from rewind.data.captions import SplitTables
 from rewind.evaluation.answers import ANSWER_METRICS
 from rewind.evaluation.foils import pair_scores
@@ -114,7 +114,7 @@ def test_a_head_that_is_blind_to_order_has_no_group_score_and_no_direction(tmp_p
 
 def test_a_head_that_scores_pairs_has_no_vectors_to_probe(tmp_path):
     table = values(run("tightTransf", tmp_path), "direction", "geometry")
-    assert set(table["metric"]) == {"frames in a row"}
+    assert set(table["metric"]) == {"frames in a row", "frames in a row, by chance"}
 
 
 def test_direction_is_asked_of_every_clip_with_a_twin(tmp_path):
@@ -123,6 +123,7 @@ def test_direction_is_asked_of_every_clip_with_a_twin(tmp_path):
         found = table[table["metric"] == metric]
         assert found["query_id"].tolist() == [f"test{n}" for n in range(CLIPS)]
         assert set(found["value"]) <= {0.0, 50.0, 100.0}
+        assert abs(table.loc[table["metric"] == metric + BY_CHANCE, "value"].mean() - 50) < 10
 
 
 def test_geometry_is_that_of_the_runs_vectors_and_the_threshold_comes_from_validation(tmp_path):

@@ -1,5 +1,7 @@
 """Direction probes: what a linear classifier finds, against scikit-learn, and what it must not find."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from rewind.models.clip import build
 from rewind.models.direction import (
     INNER_FOLDS,
     STRENGTHS,
+    direction_by_chance,
     direction_scores,
     fit_direction,
     frame_sequence,
@@ -170,6 +173,19 @@ def test_directions_that_are_drawn_are_not_found(seed):
     first = np.random.default_rng(seed).integers(0, 2, 300)
     found = probe_direction(features, np.stack([first, 1 - first], axis=1).ravel(), cluster)
     assert abs(found["right"].mean() - 0.5) < 0.09  # three standard errors of 300 pairs
+
+
+@pytest.mark.parametrize(("width", "drift"), [(3, 0.4), (40, 0.1)], ids=["few features", "more features than clips"])
+def test_a_permutation_is_the_probe_with_these_directions(monkeypatch, width, drift):
+    features, reversed, cluster = sequences(45, width=width, drift=drift)
+    twin = np.arange(90).reshape(-1, 2)[:, ::-1].ravel()
+    flips = np.random.default_rng(1).choice([-1.0, 1.0], size=(45, 4))
+    monkeypatch.setattr(np.random, "default_rng", lambda _: SimpleNamespace(choice=lambda *_, **__: flips))
+    found = direction_by_chance(features, reversed, twin, cluster, 4)
+    for draw, chance in zip(flips.T, found, strict=True):
+        drawn = np.stack([draw < 0, draw > 0], axis=1).astype(int).ravel()
+        probed = probe_direction(features, drawn, cluster)
+        assert chance == pair_accuracy(probed["score"].to_numpy(), drawn, twin)["right"].mean()
 
 
 def test_memorised_clusters_do_not_help():

@@ -52,7 +52,9 @@ SMALLEST = {
         *("--replicates", "2", "--seeds", "3", "--clusters", "1", "--queries", "40", "--seed-sd", "0"),
         *("--difference", "2", "--out", "calibration.csv"),
     ],
+    "benchmarks/direction_probe.py": ["--studies", "1", "--out", "direction_probe.csv"],
     "benchmarks/evaluation.py": ["--heads", "xpool", "--queries", "4", "--out", "evaluation.csv"],
+    "benchmarks/families.py": ["--only", "answer", "--seeds", "3", "--studies", "2", "--out", "families.csv"],
     "benchmarks/seeded_faults.py": ["--list"],
     "workflow/unlock.py": [],
 }

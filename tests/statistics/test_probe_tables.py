@@ -8,11 +8,11 @@ import pytest
 
 from messages import refusal
 from rank_rows import ranks
-from rewind.config.evaluation import VALUE_COLUMNS
+from rewind.config.evaluation import BY_CHANCE, VALUE_COLUMNS
 from rewind.config.report import Statistics
 from rewind.statistics.comparisons import compare_methods
 from rewind.statistics.pairs import RandomFactors
-from rewind.statistics.probes import probe_tables, read_probe_values
+from rewind.statistics.probes import FOLDS_FACTOR, probe_tables, read_probe_values
 
 
 def values(of: np.ndarray, metric: str = "group", ids=None) -> pd.DataFrame:
@@ -86,3 +86,33 @@ def test_a_file_of_something_else_is_refused(tmp_path):
     values(hits(0)).drop(columns="value").to_parquet(path)
     with refusal("seed0.parquet"):
         read_probe_values([("a", 0)], [str(path)])
+
+
+def direction(of: np.ndarray, chance: np.ndarray) -> pd.DataFrame:
+    draws = values(chance, f"frames in a row{BY_CHANCE}", [str(draw) for draw in range(len(chance))])
+    return pd.concat([values(of, "frames in a row"), draws.assign(cluster_id="")]).assign(probe="direction")
+
+
+def test_a_direction_is_tested_by_permutations_of_all_seeds_at_once():
+    chance = np.arange(99.0)[:, None] + np.array([0.0, 1.0])  # of two seeds: 0.5 to 98.5 on average
+    runs = {
+        name: {
+            seed: direction(np.full(40, value) + np.r_[np.ones(20), -np.ones(20)], chance[:, seed]) for seed in (0, 1)
+        }
+        for name, value in (("a", 98.0), ("b", 50.0))
+    }
+    intervals, _ = probe_tables(runs, [], 0.95, RandomFactors())
+    assert list(intervals["metric"]) == ["frames in a row"] * 2, "draws are no measure"
+    assert intervals["p"].tolist() == [(1 + 1) / 100, (1 + 49) / 100]
+    assert intervals["p_holm"].tolist() == [0.04, 0.5]
+
+
+def test_intervals_of_cross_validated_values_are_wider():
+    of = 100 * hits(0)
+    plain, _ = probe_tables({"a": {0: values(of)}}, [], 0.95, RandomFactors(fixed=frozenset("a")))
+    folds, _ = probe_tables(
+        {"a": {0: values(of).assign(probe="direction")}}, [], 0.95, RandomFactors(fixed=frozenset("a"))
+    )
+    wide, narrow = (table.iloc[0]["high"] - table.iloc[0]["low"] for table in (folds, plain))
+    assert folds.iloc[0]["estimate"] == plain.iloc[0]["estimate"]
+    assert wide / narrow == pytest.approx(FOLDS_FACTOR, rel=0.05)  # Wilson's, which is a little narrower

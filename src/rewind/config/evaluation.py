@@ -22,8 +22,12 @@ PROBE_KEYS = ("probe", "part", "direction", "metric")
 """Columns that name what a probe measures."""
 VALUE_COLUMNS = (*PROBE_KEYS, "query_id", "cluster_id", "value")
 """Columns of what a run answers; ``value``: of a query, in percent, or of the whole run where ``query_id`` is empty."""
+BY_CHANCE = ", by chance"
+"""Ends the name of a metric whose rows are permutations: what a probe gives where there is nothing to find."""
 DIRECTION_FOLDS = 5
 """Parts of the cross-validation of ``direction``: clips with a twin are needed in as many clusters."""
+DIRECTION_PERMUTATIONS = 999
+"""Draws of which clip of a pair runs forward; the smallest p-value is 0.001."""
 HUBNESS_NEIGHBOURS = 10
 """Nearest items of a caption that ``geometry`` counts; more items are needed than that."""
 

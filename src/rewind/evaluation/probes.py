@@ -20,7 +20,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from rewind.config.evaluation import DIRECTION_FOLDS, HUBNESS_NEIGHBOURS, VALUE_COLUMNS
+from rewind.config.evaluation import (
+    BY_CHANCE,
+    DIRECTION_FOLDS,
+    DIRECTION_PERMUTATIONS,
+    HUBNESS_NEIGHBOURS,
+    VALUE_COLUMNS,
+)
 from rewind.data.annotations import twin_of, twin_rows
 from rewind.data.captions import SplitTables, load_split
 from rewind.data.questions import JUDGED_ITEMS
@@ -36,7 +42,14 @@ from rewind.io.files import read_csv, write_parquet
 from rewind.loading.encode import encode_all_items, frame_features, to_main_memory
 from rewind.loading.run_data import PreparedSplit, RunData, job_device, load_trained_model
 from rewind.models.backbone import Backbone
-from rewind.models.direction import FINAL, frame_sequence, layer_features, pair_accuracy, probe_direction
+from rewind.models.direction import (
+    FINAL,
+    direction_by_chance,
+    frame_sequence,
+    layer_features,
+    pair_accuracy,
+    probe_direction,
+)
 from rewind.models.precomputed import PrecomputedEmbeddings, PrecomputedScores, load_precomputed_embeddings
 from rewind.models.retriever import Features, Retriever
 
@@ -314,7 +327,8 @@ def probe_direction_of_time(run: ProbedRun) -> Iterator[pd.DataFrame]:
 
     ``frames in a row``: on the features of all frames, where the towers see each frame by itself (what a head could
     read), with a part for each block of the tower where a run reads pixels; ``clip vector``: on the run's vectors,
-    where it compares vectors (what its head has read).
+    where it compares vectors (what its head has read). Beside each, what it is where the direction is drawn; features
+    that are the same in both directions need no test.
     """
     items, captions, _ = run.tables("test")
     items, _ = run.retriever.covers(items, captions)
@@ -325,12 +339,21 @@ def probe_direction_of_time(run: ProbedRun) -> Iterator[pd.DataFrame]:
         print(f"direction: clips with a twin in {groups} clusters; {DIRECTION_FOLDS} are needed")
         return
     backward, clusters = asked["reversed"].to_numpy(), pd.factorize(asked["cluster_id"])[0]
+    twins = place[twin[paired]].to_numpy()
     for part, metric, values in _direction_features(run):
-        probed = probe_direction(values[paired], backward, clusters, DIRECTION_FOLDS, run.model)
-        told = pair_accuracy(probed["score"].to_numpy(), backward, place[twin[paired]].to_numpy(), run.model)
+        features = values[paired]
+        probed = probe_direction(features, backward, clusters, DIRECTION_FOLDS, run.model)
+        told = pair_accuracy(probed["score"].to_numpy(), backward, twins, run.model)
         clips = asked.iloc[told["item"].to_numpy()]
         queries = {"query_id": clips["item_id"].to_numpy(), "cluster_id": clips["cluster_id"].to_numpy()}
         yield pd.DataFrame({"part": part, "metric": metric, **queries, "value": 100 * told["right"].to_numpy()})
+        if (features == features[twins]).all():
+            continue
+        chance = direction_by_chance(
+            features, backward, twins, clusters, DIRECTION_PERMUTATIONS, DIRECTION_FOLDS, run.model
+        )
+        draws = {"query_id": [str(draw) for draw in range(len(chance))], "cluster_id": ""}
+        yield pd.DataFrame({"part": part, "metric": metric + BY_CHANCE, **draws, "value": 100 * chance})
 
 
 def _direction_features(run: ProbedRun) -> Iterator[tuple[str, str, np.ndarray]]:

@@ -173,6 +173,77 @@ def probe_direction(
     return table.assign(right=np.where(blind, 0.5, _right(table["score"].to_numpy(), target)))
 
 
+def direction_by_chance(
+    features: np.ndarray,
+    reversed: np.ndarray,
+    twin: np.ndarray,
+    cluster: np.ndarray,
+    permutations: int,
+    folds: int = 5,
+    where: str = "probe",
+) -> np.ndarray:
+    """Accuracies of :func:`probe_direction` in pairs where it is drawn which clip of a pair runs forward.
+
+    If features say nothing of the direction, the accuracy with the true directions is one of these: a permutation test
+    in pairs, exact for any features and folds (Good, *Permutation Tests*, 2000). The whole procedure is repeated for
+    each draw, the choice of the strength included.
+
+    Args:
+        features, reversed, cluster, folds, where: of :func:`probe_direction`.
+        twin: (n,) row of each clip's twin; every clip has one.
+        permutations: number of draws; the same for all features of the same clips.
+
+    Returns:
+        (permutations,) shares of pairs that are told right, ½ each where a clip and its twin have the same features.
+
+    >>> features = np.array([[1.0, 5], [-1, 5], [2, 0], [-2, 0], [1, 7], [-1, 7]])
+    >>> reversed, twin, cluster = np.array([0, 1] * 3), np.array([1, 0, 3, 2, 5, 4]), np.array([0, 0, 1, 1, 2, 2])
+    >>> direction_by_chance(features, reversed, twin, cluster, 8, folds=3).max() <= 1
+    np.True_
+    """
+    forward = np.flatnonzero(np.asarray(reversed) == 0)
+    flips = np.random.default_rng(0).choice([-1.0, 1.0], size=(len(forward), permutations))
+    target = np.empty((len(features), permutations))
+    target[forward], target[twin[forward]] = flips, -flips
+    scores = np.empty_like(target)
+    for train, held_out in _grouped_folds(cluster, folds, where):
+        right = np.zeros((len(STRENGTHS), permutations))
+        inner = min(INNER_FOLDS, len(np.unique(cluster[train])))
+        for rows, asked in _grouped_folds(cluster[train], inner, f"{where}: training part"):
+            found = _ridge_scores(features, target, train[rows], train[asked], STRENGTHS)
+            right += np.stack([_right(each, target[train[asked]]).sum(axis=0) for each in found])
+        strongest = len(STRENGTHS) - 1 - right[::-1].argmax(axis=0)
+        for at in np.unique(strongest):
+            chosen = strongest == at
+            (found,) = _ridge_scores(features, target[:, chosen], train, held_out, STRENGTHS[at : at + 1])
+            scores[np.ix_(held_out, np.flatnonzero(chosen))] = found
+    told = (np.sign((scores[forward] - scores[twin[forward]]) * flips) + 1) / 2
+    told[(features[forward] == features[twin[forward]]).all(axis=1)] = 0.5  # a product may round the two otherwise
+    return told.mean(axis=0)
+
+
+def _ridge_scores(
+    features: np.ndarray, target: np.ndarray, train: np.ndarray, held_out: np.ndarray, strengths: np.ndarray
+) -> Iterator[np.ndarray]:
+    """Scores (h, k) of clips that are left out, by :func:`_fit_ridge`'s classifiers of k targets, for each strength."""
+    from scipy.linalg import eigh
+
+    known = features[train].astype(np.float64)
+    mean, scale = known.mean(axis=0), known.std(axis=0)
+    scale[scale <= 10 * np.finfo(np.float64).eps * np.abs(mean)] = 1  # a constant feature, as StandardScaler takes it
+    known, asked = (known - mean) / scale, (features[held_out] - mean) / scale
+    middle = target[train].mean(axis=0)
+    # The normal equations of the smaller side; their eigenvectors serve all strengths and targets.
+    if known.shape[0] < known.shape[1]:
+        values, vectors = eigh(known @ known.T, overwrite_a=True, check_finite=False)
+        parts, asked = vectors.T @ (target[train] - middle), (asked @ known.T) @ vectors
+    else:
+        values, vectors = eigh(known.T @ known, overwrite_a=True, check_finite=False)
+        parts, asked = vectors.T @ (known.T @ (target[train] - middle)), asked @ vectors
+    for strength in strengths:
+        yield (asked / (values + strength)) @ parts + middle
+
+
 def fit_direction(
     features: np.ndarray,
     reversed: np.ndarray,

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rewind.config.evaluation import DIRECTION_PERMUTATIONS
+from rewind.errors import count_noun
 from rewind.ranking_metrics import ACCURACY_METRIC
 from rewind.report.footnotes import confidence_percent, finish_sentences
 from rewind.report.notes import key_text
@@ -213,7 +215,7 @@ def probe_layout(results: Results, probe: str, dataset: str) -> Table:
         groups.append(RowGroup(title, lines))
     arrow = "↑" if look.higher else ""
     columns = (Column("Method", number=False), *(Column(heading, arrow) for heading in headings.values()))
-    title, key = f"{dataset}: {look.title}", key_text(_probe_sentences(results, probe))
+    title, key = f"{dataset}: {look.title}", key_text(_probe_sentences(results, probe, "*"))
     return Table(probe.capitalize(), title, slug(dataset, probe), columns, tuple(groups), key)
 
 
@@ -230,7 +232,9 @@ def _shown_rows(results: Results, probe: str) -> pd.DataFrame:
         binary = binary[binary["method"].isin(rows["method"])] if direction else pd.DataFrame()
         if len(binary):
             constant = (binary["tied"] == ALL_TIED).astype(int)
-            beside = binary.assign(probe=probe, metric=BINARY, part="", direction="", constant=constant)
+            beside = binary.assign(
+                probe=probe, metric=BINARY, part="", direction="", constant=constant, p=np.nan, p_holm=np.nan
+            )
             rows = pd.concat([rows, beside.reindex(columns=rows.columns)], ignore_index=True)
     return rows
 
@@ -239,10 +243,11 @@ def _probe_line(
     results: Results, rows: pd.DataFrame, method: str, headings: Mapping[str, str], digits: int
 ) -> tuple[Cell, ...]:
     cells = {row.metric: row for row in rows[rows["method"] == method].itertuples()}
-    return (Cell(results.labels[method]), *(_probe_cell(cells.get(metric), digits) for metric in headings))
+    level = significance_level(results.confidence)
+    return (Cell(results.labels[method]), *(_probe_cell(cells.get(metric), digits, level) for metric in headings))
 
 
-def _probe_cell(row: Any, digits: int) -> Cell:
+def _probe_cell(row: Any, digits: int, level: float) -> Cell:
     if row is None:
         return Cell(MISSING)
     digits = 1 if row.metric in _PERCENT_OF_GEOMETRY else digits
@@ -250,12 +255,13 @@ def _probe_cell(row: Any, digits: int) -> Cell:
         return number_cell(row.estimate, digits, row.std)
     if row.constant:
         return number_cell(row.estimate, digits)
-    return number_cell(row.estimate, digits, low=row.low, high=row.high)
+    is_more = getattr(row, "p_holm", np.nan) < level
+    return number_cell(row.estimate, digits, low=row.low, high=row.high, bold=is_more)
 
 
 def probe_notes(results: Results, probe: str) -> list[str]:
     """The sentences below the table."""
-    return finish_sentences(_probe_sentences(results, probe))
+    return finish_sentences(_probe_sentences(results, probe, "Bold"))
 
 
 def _with_seeds(results: Results) -> set[str]:
@@ -264,7 +270,7 @@ def _with_seeds(results: Results) -> set[str]:
     return {method for method in results.trained() if runs.get(method, 0) > 1}
 
 
-def _probe_sentences(results: Results, probe: str) -> list[str]:
+def _probe_sentences(results: Results, probe: str, mark: str) -> list[str]:
     rows = results.probe(probe)
     percent = confidence_percent(results.confidence)
     sentences = [PROBE_TABLES[probe].reading]
@@ -277,4 +283,9 @@ def _probe_sentences(results: Results, probe: str) -> list[str]:
         sentences.append(f"In brackets {percent} intervals over {over}, not adjusted")
     if (rows["low"].isna() & rows["method"].isin(_with_seeds(results))).any():
         sentences.append("±: standard deviation over seeds, of what is a property of a whole run")
+    if "p" in rows and (tests := int(rows["p"].notna().sum())):  # results of earlier versions have no tests
+        sentences.append(
+            f"{mark}: more than chance by a permutation test, which draws {DIRECTION_PERMUTATIONS} times which clip of "
+            f"a pair runs forward, after Holm’s correction over {count_noun(tests, 'test')}"
+        )
     return sentences
