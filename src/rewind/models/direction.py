@@ -213,10 +213,8 @@ def direction_by_chance(
             found = _ridge_scores(features, target, train[rows], train[asked], STRENGTHS)
             right += np.stack([_right(each, target[train[asked]]).sum(axis=0) for each in found])
         strongest = len(STRENGTHS) - 1 - right[::-1].argmax(axis=0)
-        for at in np.unique(strongest):
-            chosen = strongest == at
-            (found,) = _ridge_scores(features, target[:, chosen], train, held_out, STRENGTHS[at : at + 1])
-            scores[np.ix_(held_out, np.flatnonzero(chosen))] = found
+        tried = np.stack(list(_ridge_scores(features, target, train, held_out, STRENGTHS)))
+        scores[held_out] = np.take_along_axis(tried, strongest[None, None], axis=0)[0]
     told = (np.sign((scores[forward] - scores[twin[forward]]) * flips) + 1) / 2
     told[(features[forward] == features[twin[forward]]).all(axis=1)] = 0.5  # a product may round the two otherwise
     return told.mean(axis=0)
