@@ -67,6 +67,12 @@ def test_runs_have_the_keys_that_their_trials_chose_and_tables_say_so(tuned):
     assert trials[0] == "label,method,seed,place,keys,metric,score,epoch" and len(trials) == 5
     chosen = [line.split(",")[4] for line in trials if line.split(",")[3] == "1"]
     assert chosen == [f"training.lr {lr['training.lr']}", f"head_layers {layers['head_layers']}"]
+    scores = {tuple(line.split(",")[1:4:2]): float(line.split(",")[6]) for line in trials[1:]}
+    for method in ("meanP", "seqTransf"):
+        runs = [record(tuned, method, seed)["best"]["valid_sum"] for seed in (0, 1)]
+        behind = scores[method, "1"] - scores[method, "2"]
+        another = f"{method} 1 trial, up to {behind:.1f} in R@1 + R@5 + R@10 from the chosen one"
+        assert (another in table) == (behind <= 2 * abs(runs[0] - runs[1])), "√2 of a spread of two is their difference"
     assert "Trials. Shapes" in (tuned.folder / "results/tiny/report.html").read_text()
 
 

@@ -25,6 +25,7 @@ from rewind.data.captions import SplitTables, load_split
 from rewind.data.formats.published import counts_sentence
 from rewind.data.splits import overlap_sentence
 from rewind.data.tokenizers import count_truncated, make_tokenizer, same_text_labels
+from rewind.errors import count_noun
 from rewind.evaluation.ranking import setting_selection
 from rewind.evaluation.twins import count_binary_left_out, recall_ceiling
 from rewind.io.files import read_csv, read_json, write_json, write_text
@@ -54,7 +55,7 @@ from rewind.report.setting_table import SETTING_TITLES
 from rewind.report.short_notes import with_latex_notes
 from rewind.report.table import MISSING
 from rewind.report.tables import CONTROL_TITLES, TableInputs, build_tables, summary_text
-from rewind.report.trial_table import read_trials
+from rewind.report.trial_table import LOSS_DECIMALS, METRIC_TITLES, read_trials
 from rewind.statistics.rank_files import (
     read_captions_cut,
     read_near_ties,
@@ -288,7 +289,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
             *precomputed_notes(study, records),
             *_near_tie_notes(study, files),
             *_rerank_notes(study, files, results),
-            *_tuning_notes(study, records),
+            *_tuning_notes(study, records, results.trials),
             *_same_start_notes(records, results),
             *files.accepted,
         ],
@@ -568,8 +569,10 @@ def precomputed_notes(study: Study, records: dict[tuple[str, int], dict[str, Any
     return notes + _notes_with_owners(owned)
 
 
-def _tuning_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]]) -> list[str]:
-    """Which keys trials chose, from how many, and whether the choice was part of what was repeated."""
+def _tuning_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]], trials: pd.DataFrame) -> list[str]:
+    """Which keys trials chose, from how many, and whether the choice was part of what was repeated; if not, how far
+    another choice could have been from it.
+    """
     if study.sweep is None or not study.sweep.tunes:
         return []
     chosen = []
@@ -586,8 +589,34 @@ def _tuning_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]]) 
         how = f"once for all seeds, with seed {study.sweep.seed}, so the spread over seeds does not include the choice"
     return [
         f"Keys of each method are those of the best of {number:,} {kind} on validation, chosen {how}: "
-        f"{', '.join(chosen)}"
+        f"{', '.join(chosen)}",
+        *([] if study.sweep.repeat else _other_choices(study, records, trials)),
     ]
+
+
+def _other_choices(study: Study, records: dict[tuple[str, int], dict[str, Any]], trials: pd.DataFrame) -> list[str]:
+    """How far below the chosen keys those are on validation that another seed of the trials might have chosen.
+
+    Trials have one seed. Two scores are as good as equal that differ by less than two standard deviations of the
+    difference of two runs, with the spread of the method's own runs over seeds.
+    """
+    parts = []
+    for name, tried in trials.groupby("method", sort=False):
+        metric, best = tried["metric"].iloc[0], tried.loc[tried["place"] == 1, "score"].iloc[0]
+        runs = [records[name, seed]["best"].get(f"valid_{metric}") for seed in study.seeds_of(name)]
+        if len(runs) < 2 or None in runs:
+            continue
+        behind = (tried["score"] - best).abs()
+        alike = behind[(behind <= 2 * np.sqrt(2) * np.std(runs, ddof=1)) & (tried["place"] > 1)]
+        if len(alike):
+            size = f"{alike.max():.{LOSS_DECIMALS if metric == 'loss' else 1}f} in {METRIC_TITLES.get(metric, metric)}"
+            label = study.methods[str(name)].label or name
+            parts.append(f"{label} {count_noun(len(alike), 'trial')}, up to {size} from the chosen one")
+    return (
+        ["Trials that validation cannot tell from the chosen ones, which no interval contains: " + "; ".join(parts)]
+        if parts
+        else []
+    )
 
 
 def _rerank_notes(study: Study, files: ReportFiles, results: Results) -> list[str]:

@@ -279,7 +279,9 @@ def training_study_yaml(subject: StudySubject, sizes: StudySizes, machine: Machi
     lines += _training_lines(subject, sizes)
     lines += yaml_block("methods", _method_lines(subject, sizes), "rows of the tables; more in docs/heads.md")
     lines += [
-        yaml_line("seeds", [0, 1, 2], "every method is trained so often; more seeds, surer claims (`rewind power`)"),
+        yaml_line(
+            "seeds", [0, 1, 2, 3, 4], "every method is trained so often; more seeds, surer claims (`rewind power`)"
+        ),
         *_sanity_lines(sizes),
         "",
         *_evaluation_lines(subject),
