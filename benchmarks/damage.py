@@ -5,6 +5,7 @@ python benchmarks/damage.py      # a table in Markdown, and results/damage.csv w
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from pathlib import Path
@@ -18,9 +19,11 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/support"))
     from damaged_clips import FORMATS, outcomes  # as the test draws and damages them
 
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for kind in FORMATS:
+        for kind in parser.parse_args().formats:
             rows += [(kind, *found) for found in outcomes(Path(folder), kind)]
     table = pd.DataFrame(rows, columns=["format", "damage", "outcome", "reason"])
     write_csv(Path("results/damage.csv"), table)

@@ -48,7 +48,14 @@ def folder(tmp_path: Path) -> Path:
 def start(folder: Path, arguments: list[str], **options: object) -> subprocess.Popen:
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "rewind", *arguments]
-    return subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **options)
+    usual = {"start_new_session": True, "preexec_fn": heed_signals}
+    return subprocess.Popen(command, cwd=folder, env=environment, **usual, **options)
+
+
+def heed_signals() -> None:
+    """As in a shell: tests that run behind `nohup` or `&` ignore signals, and what they start would too."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def soon(condition: Callable[[], object], seconds: float = 120) -> bool:
@@ -111,6 +118,7 @@ def test_a_terminal_ends_what_a_command_started(folder, how):
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(folder)
+        heed_signals()
         os.environ["PYTHONPATH"] = str(ROOT / "src")
         os.execv(sys.executable, [sys.executable, "-m", "rewind", *EVALUATE])
     started = child(folder)

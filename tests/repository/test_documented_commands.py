@@ -52,6 +52,7 @@ SMALLEST = {
         *("--replicates", "2", "--seeds", "3", "--clusters", "1", "--queries", "40", "--seed-sd", "0"),
         *("--difference", "2", "--out", "calibration.csv"),
     ],
+    "benchmarks/damage.py": ["--formats", "GIF"],
     "benchmarks/direction_probe.py": ["--studies", "1", "--out", "direction_probe.csv"],
     "benchmarks/evaluation.py": ["--heads", "xpool", "--queries", "4", "--out", "evaluation.csv"],
     "benchmarks/families.py": ["--only", "answer", "--seeds", "3", "--studies", "2", "--out", "families.csv"],

@@ -106,7 +106,6 @@ def test_two_seeds_are_not_starred_in_a_large_family():
         ("order", 3, 10.0),
         ("answer", 3, 15.0),
         ("pairs of 10, seeds in pairs", 3, 10.0),
-        ("groups", 3, 10.0),
     ],
 )
 def test_families_keep_their_level_where_single_p_values_do_not(name, seeds, seed_sd):

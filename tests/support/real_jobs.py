@@ -50,7 +50,8 @@ def job(
         **inputs,
     }
     wildcards = more.pop("wildcards", {})
-    params = {"spec": spec.fingerprint(), "dataset": data, "code": "code", **more}
+    execution = {"keys": spec.left_out("run")}
+    params = {"spec": spec.fingerprint(), "execution": execution, "dataset": data, "code": "code", **more}
     parts = {"input": inputs, "output": outputs, "params": params}
     named = {name: {"values": list(part.values()), "names": part} for name, part in parts.items()}
     log = f"results/logs/{rule}.log"

@@ -34,7 +34,8 @@ NO_JOB = {"all", "prepared", "trained", "scored", "ranked", "board"}
 PROGRAM = {"src", "workflow", "profiles", ".snakemake", ".git", "Snakefile"}
 """Of the workflow itself. Of its code counts what a rule's `code` says (src/rewind/workflow)."""
 
-_DRAFT = re.compile(r"(.*/)?\.[^/]+\.\d+\.part(\.[^/]*)?(/.*)?")  # of rewind.io.files.atomic_write
+# Of rewind.io.files.atomic_write, and clips that show whether the machine is at fault (rewind.video.transcode).
+_DRAFT = re.compile(r"(.*/)?\.([^/]+\.\d+\.part(\.[^/]*)?|control-[^/]+)(/.*)?")
 
 
 @dataclass

@@ -187,7 +187,8 @@ def test_what_changed_is_said_by_its_name(study):
     assert "train tiny/seqTransf/seed0: models/heads/clip4clip.py changed (SeqTransf.forward)" in lines
     assert "train tiny/seqLSTM/seed0: method.training.lr: 0.001 → 0.002" in lines
     assert any(line.startswith("statistics tiny: results/tiny/statistics/gaps.csv is not there") for line in lines)
-    assert lines[-1].startswith("and what is made from these: ") and len(lines) == 4
+    assert lines[0].startswith("results/tiny/statistics/gaps.csv: made before, but not there now")
+    assert lines[-1].startswith("and what is made from these: ") and len(lines) == 5
     assert "snakemake -n refuses" in study.rewind("why", "results/tiny/nothing.csv", ok=False)
 
 

@@ -134,8 +134,8 @@ def test_what_was_typed_is_recorded_and_repeated_in_commands(home, tmp_path):
     ]
     call(work, "snakemake", "--cores", "2", *typed)
     call(work, "rewind", "board", "own")
-    cells = json.loads((work / "board/board.json").read_text())["cells"]
-    assert {(cell["confidence"], cell["title"]) for cell in cells} == {(0.6, "It's $mine")}
+    [shown] = json.loads((work / "board/board.json").read_text())["studies"]
+    assert (shown["card"]["confidence"], shown["card"]["title"]) == (0.6, "It's $mine")
     assert "nothing is stale" in call(work, "rewind", "why", "own")
     study = work / "config/studies/own.yaml"
     study.write_text(study.read_text().replace("resamples: 200", "resamples: 201"))
@@ -145,5 +145,5 @@ def test_what_was_typed_is_recorded_and_repeated_in_commands(home, tmp_path):
     done = subprocess.run(command, shell=True, cwd=work, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
     call(work, "rewind", "board", "own")
-    cells = json.loads((work / "board/board.json").read_text())["cells"]
-    assert {(cell["confidence"], cell["title"]) for cell in cells} == {(0.6, "It's $mine")}
+    [shown] = json.loads((work / "board/board.json").read_text())["studies"]
+    assert (shown["card"]["confidence"], shown["card"]["title"]) == (0.6, "It's $mine")
