@@ -12,8 +12,8 @@ figures.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,8 +29,7 @@ PERMUTATIONS = 199
 COLUMNS = ("design", "clips", "features", "studies", "accuracy", "independent", "covers", "found")
 
 
-@dataclass(frozen=True)
-class Design:
+class Design(NamedTuple):
     """Clips, each with its twin, and their features.
 
     Attributes:

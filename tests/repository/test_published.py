@@ -91,7 +91,15 @@ def test_the_first_publishing_of_every_study_fills_its_blocks(checkout: Path, ca
     Path("results/gap_calibration.csv").write_text(
         "items,seeds,seed_sd,studies,covers,false,alone\n5,1,0.0,2,0.957,,0.92\n200,3,0.3,2,0.943,0.0375,0.927\n"
     )
-    measured = ("damage", "evaluation", "families", "golden", "sampling", "sanw_step")  # minutes of work each
+    measured = (
+        "damage",
+        "direction_probe",
+        "evaluation",
+        "families",
+        "golden",
+        "sampling",
+        "sanw_step",
+    )  # minutes of work each
     for name in measured:
         shutil.copy(next((ROOT / f"docs/published/{name}").glob("*/figures.csv")), f"results/{name}.csv")
     sources = {
