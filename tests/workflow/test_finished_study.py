@@ -163,18 +163,20 @@ def test_a_shard_that_is_only_lost_is_not_made_with_all_that_follows(workflow):
 
 
 KEYS = {
-    "studies.mini.training.save_every_steps: 7": set(),
-    "studies.mini.training.keep_every: 1": set(),
-    "studies.mini.resources.threads: 2": set(),
     "studies.mini.methods.meanP.seeds: [0]": {"tables", "figures", "page"},
-    "datasets.shapes.how_to_get: Ask.": set(),
-    "datasets.shapes.max_missing: 0.5": set(),
-    "datasets.shapes.video.workers: 1": set(),
     "studies.mini.sanity.clips: 3": {"sanity"},
     "studies.mini.methods.meanP.label: Mean": {"tables", "figures", "page", "twin_figure", "group_figure"},
     "studies.mini.statistics.seed: 3": {"statistics", "tables", "figures", "page"},
     "studies.mini.evaluation.transductive: [dual_softmax]": {"transductive", "tables", "figures", "page"},
 }
+WITHOUT_EFFECT = (
+    "studies.mini.training.save_every_steps: 7",
+    "studies.mini.training.keep_every: 1",
+    "studies.mini.resources.threads: 2",
+    "datasets.shapes.how_to_get: Ask.",
+    "datasets.shapes.max_missing: 0.5",
+    "datasets.shapes.video.workers: 1",
+)
 
 
 @pytest.mark.workflow
@@ -182,6 +184,11 @@ KEYS = {
 def test_snakemake_makes_stale_what_a_key_decides(workflow, override):
     stale = set(workflow.stale("--config", f"overrides={{{override}}}"))
     assert KEYS[override] <= stale <= KEYS[override] | {"group_figure"}
+
+
+@pytest.mark.workflow
+def test_keys_that_decide_no_result_make_nothing_stale(workflow):
+    assert workflow.stale("--config", f"overrides={{{', '.join(WITHOUT_EFFECT)}}}") == {}
 
 
 @pytest.mark.workflow
