@@ -277,5 +277,5 @@ def test_the_page_is_followed_to_a_dry_run(here):
     command = [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "--config", "studies=[squares]"]
     planned = subprocess.run(command, capture_output=True, text=True)
     assert planned.returncode == 0, planned.stdout + planned.stderr
-    assert re.search(r"^train +6$", planned.stdout, re.M), "two methods with three seeds"
+    assert re.search(r"^train +10$", planned.stdout, re.M), "two methods with five seeds"
     assert re.search(r"^untrained_run +1$", planned.stdout, re.M), "chance"

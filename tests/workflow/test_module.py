@@ -68,7 +68,7 @@ def snakemake(folder: Path, *arguments: str, ok: bool = True) -> str:
 def test_the_demo_from_another_folder(tmp_path, prefix):
     said = snakemake(project(tmp_path, prefix, "studies: [demo]\n"), "-n", "--quiet", "rules")
     counts = dict(re.findall(r"^(\w+) +(\d+)$", said, re.M))
-    assert counts[f"{prefix}train"] == counts[f"{prefix}similarity"] == "12", said
+    assert counts[f"{prefix}train"] == counts[f"{prefix}similarity"] == "20", said
     assert counts[f"{prefix}untrained_run"] == "1", said
     assert counts[f"{prefix}video_shard"] == counts[f"{prefix}page"] == "1"
 

@@ -213,14 +213,16 @@ def missing_methods_sentence(table: SettingResults) -> str:
 
 def table_key(facts: Footnotes, table: SettingResults) -> str:
     """What the marks and dashes of a table mean and what they do not, for a terminal."""
-    sentences = [unequal_budgets(facts), tied_sentence(table), missing_methods_sentence(table)]
-    return _wrapped_lines([*_marks_explained(table), *finish_sentences(sentences)])
+    return _wrapped_lines([*_marks_explained(table), *finish_sentences(_cautions(facts, table))])
 
 
 def summary_table_key(facts: Footnotes, table: SettingResults) -> str:
     """The key of a table without other notes: it also says how rows are ordered."""
-    sentences = [*table.said, unequal_budgets(facts), tied_sentence(table), missing_methods_sentence(table)]
-    return _wrapped_lines([*_marks_explained(table), *finish_sentences(sentences)])
+    return _wrapped_lines([*_marks_explained(table), *finish_sentences([*table.said, *_cautions(facts, table)])])
+
+
+def _cautions(facts: Footnotes, table: SettingResults) -> list[str]:
+    return [unequal_budgets(facts), seed_caution(table.seeds), tied_sentence(table), missing_methods_sentence(table)]
 
 
 def _marks_explained(table: SettingResults) -> list[str]:
