@@ -287,7 +287,7 @@ def test_the_wheel_alone_runs_a_study_that_is_not_stale_in_a_checkout(wheel, ins
     assert "snakemake --cores all" in run(tmp_path, env, "rewind", "new", "work")
     work = tmp_path / "work"
     counts = dict(re.findall(r"^(\w+) +(\d+)$", run(work, env, "snakemake", "-n", "--quiet", "rules"), re.M))
-    assert counts["train"] == counts["similarity"] == "12" and counts["page"] == counts["default"] == "1"
+    assert counts["train"] == counts["similarity"] == "20" and counts["page"] == counts["default"] == "1"
     (work / "config/config.yaml").write_text("studies: [demo\n")
     said = run(work, env, "snakemake", "-n", ok=False)
     assert "config/config.yaml: line 2: not valid YAML" in said and "Traceback" not in said

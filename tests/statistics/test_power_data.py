@@ -94,7 +94,7 @@ def test_a_fresh_process_counts_the_demo_without_a_clip(tmp_path):
         ]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert f"demo, {setting}, 3 seeds, {queries} queries: " in done.stdout
+        assert f"demo, {setting}, 5 seeds, {queries} queries: " in done.stdout
         assert f"cluster size  {size}          120 clusters" in done.stdout
         expect_message(
             "\n".join(line for line in done.stdout.splitlines() if line.startswith(("  queries ", "  cluster ")))

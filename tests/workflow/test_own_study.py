@@ -142,7 +142,8 @@ def test_what_was_typed_is_recorded_and_repeated_in_commands(home, tmp_path):
     said = call(work, "rewind", "board", "own", code=1)
     assert "statistics.resamples: 200 → 201" in said
     command = re.search(r"`(snakemake .*)` brings", said)[1]
-    done = subprocess.run(command, shell=True, cwd=work, capture_output=True, text=True, timeout=500)
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}  # as activated
+    done = subprocess.run(command, shell=True, cwd=work, env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
     call(work, "rewind", "board", "own")
     [shown] = json.loads((work / "board/board.json").read_text())["studies"]
