@@ -145,13 +145,7 @@ def table_text(table: pd.DataFrame) -> str:
 
 def published(table: pd.DataFrame) -> dict[str, str]:
     """What documents print (``python tools/publish direction_probe``)."""
-    nothing = table[~table["design"].str.startswith("a direction")]
-    return {
-        "table": table_text(table),
-        "least": f"{100 * table['covers'].min():.0f}%",
-        "false": f"{100 * nothing['found'].max():.0f}%",
-        "studies": f"{table['studies'].min():,}",
-    }
+    return {"table": table_text(table), "studies": f"{table['studies'].min():,}"}
 
 
 if __name__ == "__main__":
