@@ -122,7 +122,7 @@ lint: $(VENV)/.ready-dev
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/mypy tools/publish benchmarks/reference_tests.py
+	$(BIN)/mypy tools/publish benchmarks/reference_tests.py benchmarks/gpu_check
 	$(BIN)/python workflow/lint.py
 
 # What is quick of it before every commit.

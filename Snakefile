@@ -18,6 +18,7 @@ include: "workflow/rules/features.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/statistics.smk"
+include: "workflow/rules/analyses.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/extras.smk"
 

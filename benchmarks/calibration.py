@@ -28,8 +28,8 @@ from reference_tests import REFERENCE_TESTS, calibrate
 from rewind.errors import RewindError
 from rewind.io.files import write_csv
 from rewind.progress import Progress
-from rewind.report.table import slug
 from rewind.statistics.calibration import OUR_TEST
+from rewind.tables.table import slug
 
 COLUMNS = [
     *("group", "cell", *KEYS, "replicates"),

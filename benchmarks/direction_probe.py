@@ -4,7 +4,7 @@
     python tools/publish direction_probe
 
 A clip and its twin are a cluster. Written for each design: the mean accuracy, the share of 95% intervals that hold
-it, as if queries were independent and with rewind.statistics.probes.FOLDS_FACTOR, and the share of studies in which the
+it, as if queries were independent and with rewind.analyses.probes.FOLDS_FACTOR, and the share of studies in which the
 permutation test finds a direction, at 5%: an error where none is there, else power. The same call gives the same
 figures.
 """
@@ -18,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from rewind.analyses.probes import probe_tables
 from rewind.config.evaluation import BY_CHANCE, VALUE_COLUMNS
 from rewind.io.files import write_csv
 from rewind.models.direction import direction_by_chance, pair_accuracy, probe_direction
 from rewind.progress import Progress
 from rewind.statistics.pairs import RandomFactors
-from rewind.statistics.probes import probe_tables
 
 PERMUTATIONS = 199
 COLUMNS = ("design", "clips", "features", "studies", "accuracy", "independent", "covers", "found")

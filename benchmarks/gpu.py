@@ -3,7 +3,7 @@
     make gpu-check                                  # on a machine with a GPU; writes results/gpu.json
     python tools/publish gpu --from results/gpu.json    # here or elsewhere: the file names its machine
 
-`rewind doctor --gpu` (``src/rewind/cli/gpu_check``) makes the figures; docs/cluster.md says what they mean.
+`make gpu-check` (``benchmarks/gpu_check``) makes the figures; docs/cluster.md says what they mean.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from rewind.cli.gpu_check.check import FAILED, format_figure
+from gpu_check.check import FAILED, format_figure
 from rewind.errors import RewindError
 from rewind.io.files import read_json
 

@@ -19,7 +19,8 @@ import pytest
 
 from brought_files import write_captions, write_vectors
 from checkout import ROOT
-from rewind.workflow.job import Job, NamedList, Outputs, job_record_path
+from rewind.job_values import Job, NamedList, Outputs
+from rewind.workflow.job import job_record_path
 
 DATA = "results/data/shapes"
 EVALUATE = ["evaluate", "--data", "doors.csv", "--vectors", "one/captions.npz", "one/items.npz", "--probes"]
@@ -59,10 +60,13 @@ def heed_signals() -> None:
 
 
 def soon(condition: Callable[[], object], seconds: float = 120) -> bool:
+    """Whether it was true once: a draft that was seen may have its name before a second look."""
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        if condition():
+            return True
         time.sleep(0.05)
-    return bool(condition())
+    return False
 
 
 def child(folder: Path) -> psutil.Process:

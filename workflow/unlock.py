@@ -17,7 +17,7 @@ def running(folder: Path) -> int | None:
             named = any(Path(part).name == "snakemake" for part in process.cmdline()[:3])
             if named and Path(process.cwd()) == folder:
                 return process.pid
-        except (psutil.Error, OSError):  # it ended meanwhile, or belongs to somebody else
+        except (psutil.Error, OSError):  # it ended meanwhile, or belongs to another user
             continue
     return None
 

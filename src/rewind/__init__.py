@@ -16,7 +16,7 @@ __all__ = ["Comparison", "compare", "evaluate", "metrics", "ranks", "table"]
 
 
 def __getattr__(name: str) -> object:
-    # Imported when first asked for: every job and every command imports this package, and needs neither pandas nor
+    # Imported on first use: every job and every command imports this package, and needs neither pandas nor
     # jinja2 for it.
     if name in __all__:
         from rewind import api

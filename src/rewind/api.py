@@ -32,14 +32,16 @@ from rewind.config.report import SEARCH_DIRECTIONS, Statistics, Tables
 from rewind.data.annotations import twin_of
 from rewind.errors import RewindError, count_noun, label_fault, labels_fault, printable_name
 from rewind.evaluation.ranking import MIN_NEAR_TIE_SHARE, compute_metrics, near_tie_share, rank_table, row_blocks
-from rewind.report import render
-from rewind.report.footnotes import Footnotes
-from rewind.report.results import Results, interval_procedures, setting_sizes
-from rewind.report.table import MISSING, Table
-from rewind.report.tables import SPECS, TableInputs
+from rewind.report.tables import table_specs
+from rewind.report.time_answer import time_verdicts
 from rewind.statistics.blocks import check_ranks
 from rewind.statistics.comparisons import compare_methods
 from rewind.statistics.pairs import RandomFactors
+from rewind.tables import render
+from rewind.tables.footnotes import Footnotes, shared_notes
+from rewind.tables.results import Results, interval_procedures, setting_sizes
+from rewind.tables.spec import TableInputs
+from rewind.tables.table import MISSING, Table
 
 __all__ = ["Comparison", "compare", "evaluate", "metrics", "ranks", "table"]
 
@@ -93,7 +95,7 @@ def ranks(
     chosen = _list_of(directions, "directions")
     for position, direction in enumerate(chosen):
         if direction not in SEARCH_DIRECTIONS or direction in chosen[:position]:
-            what = "is there twice" if direction in SEARCH_DIRECTIONS else "is no direction"
+            what = "is listed twice" if direction in SEARCH_DIRECTIONS else "is not a direction"
             raise RewindError(f"directions: {direction!r} {what}; available: {', '.join(SEARCH_DIRECTIONS)}.")
     if not chosen:
         raise RewindError(f"directions: none; available: {', '.join(SEARCH_DIRECTIONS)}.")
@@ -119,11 +121,7 @@ def ranks(
 
 
 def _check_twins(twins: Sequence[int] | np.ndarray | None, width: int) -> np.ndarray:
-    """(m,) column of each reversed item's original, -1 for originals.
-
-    Raises:
-        RewindError: for another length, or columns that are not originals or have two twins.
-    """
+    """(m,) column of each reversed item's original, -1 for originals."""
     original_of = np.full(width, -1) if twins is None else _column_numbers(twins, "twins", width, width, least=-1)
     originals = original_of[original_of >= 0]
     for column in originals[original_of[originals] >= 0]:
@@ -142,7 +140,7 @@ def metrics(ranked: pd.DataFrame, setting: str = "", direction: str = "") -> dic
         setting, direction: which, where there are several.
 
     Raises:
-        RewindError: if there are several, or none, or these are no ranks.
+        RewindError: if there are several, or none, or ``ranked`` does not come from :func:`ranks`.
 
     >>> found = metrics(ranks(np.array([[0.9, 0.1], [0.8, 0.2]])))
     >>> found["R@1"], found["MnR"]
@@ -212,7 +210,10 @@ class Comparison:
         return "\n".join(table(self, "text", setting=setting) for setting in self.settings)
 
     def _repr_html_(self) -> str:
-        return "\n".join(table(self, "html", setting=setting) for setting in self.settings)
+        from rewind.report.page.headline import notebook_html
+
+        verdicts = time_verdicts(self._results) if "binary" in self.settings else []
+        return "\n".join([notebook_html(verdicts), *(table(self, "html", setting=s) for s in self.settings)])
 
 
 def compare(
@@ -232,7 +233,7 @@ def compare(
             again, whose intervals generalise to other queries only.
         pairs: the family of Holm's correction; None: all pairs.
         confidence: of every interval.
-        resamples: of the bootstrap over clusters that is reported beside.
+        resamples: of the bootstrap over clusters, which is reported next to the intervals.
         seed: of the bootstrap.
         seeds_are_paired: methods whose seed s starts from the same pre-trained weights.
         primary: the metric that has letters in tables; in Binary it is accuracy.
@@ -254,7 +255,7 @@ def compare(
     paired = frozenset(_list_of(seeds_are_paired, "seeds_are_paired"))
     for name in paired:
         if name not in runs or name in fixed:
-            what = "has one run, and no seeds" if name in runs else f"is no method; available: {', '.join(runs)}"
+            what = "has one run, and no seeds" if name in runs else f"is not a method; available: {', '.join(runs)}"
             raise RewindError(f"seeds_are_paired: {name!r} {what}.")
     _check_choice(items, "items", Items)
     given_keys = {"confidence": confidence, "resamples": resamples, "seed": seed, "primary": primary}
@@ -305,7 +306,7 @@ def table(
     """A table as the workflow prints it, with its notes: mean ± deviation over seeds, intervals, letters, bold.
 
     Args:
-        results: of :func:`compare` or :func:`evaluate`.
+        results: from :func:`compare` or :func:`evaluate`.
         format: ``text`` for a terminal, ``markdown``, ``latex`` (with booktabs), ``html``, ``csv`` (full precision), or
             ``json`` (as in ``tables.json``, see results/README.md).
         kind: ``setting`` (metrics of every method), ``pairs`` (differences and tests), ``gap`` (Origin minus Hard), or
@@ -318,7 +319,7 @@ def table(
             ``Rank``.
 
     Raises:
-        RewindError: for a format, kind, setting or method that there is not.
+        RewindError: for an unknown format, kind, setting or method.
 
     >>> results = compare({"a": ranks(np.eye(30)), "b": ranks(np.eye(30)[::-1])}, resamples=100)
     >>> print(table(results, "text", title="Toy", labels={"b": "theirs"}, columns=["R@1 interval", "MdR"]))
@@ -331,13 +332,15 @@ def table(
     <BLANKLINE>
     """
     if not isinstance(results, Comparison):
-        raise RewindError(f"results: {_shown(results)} is no Comparison; give what compare() or evaluate() returned.")
+        raise RewindError(
+            f"results: {_shown(results)} is not a Comparison; give what compare() or evaluate() returned."
+        )
     _check_choice(format, "format", Format)
     _check_choice(kind, "kind", Kind)
     numbers = results._results
     for name, by_method in (("labels", labels), ("train", train)):
         if not isinstance(by_method, Mapping | None):
-            raise RewindError(f"{name}: {_shown(by_method)} is no dict; give one of method → text.")
+            raise RewindError(f"{name}: {_shown(by_method)} is not a dict; give one of method → text.")
         for method in (by_method or {}).keys() - numbers.labels.keys():
             raise RewindError(f"{name}: method {method!r} has no results; available: {', '.join(numbers.labels)}.")
     numbers = replace(
@@ -352,12 +355,14 @@ def table(
     for method, text in {"": title or "–", **(train or {})}.items():
         if fault := label_fault(text):
             raise RewindError(f"{f'train: of {method!r}' if method else 'title'}: {_shown(text)}: {fault}.")
-    spec = next(spec for spec in SPECS if spec.kind == kind)
-    inputs = TableInputs(numbers, results.settings, _facts(numbers), title)
+    spec = next(spec for spec in table_specs() if spec.kind == kind)
+    facts = _facts(numbers)
+    inputs = TableInputs(numbers, results.settings, facts, title)
     setting = _choose_setting(inputs, spec.per_setting, setting)
     if not inputs.has(spec.needs, setting):
         raise RewindError(f"kind: there are no numbers for {kind!r}.")
     made = spec.build(inputs, setting)
+    made = replace(made, notes=(*made.notes, *shared_notes(facts)))  # a study has these in files of their own
     if kind == "setting" and not any(numbers.train[method] != MISSING for method in numbers.labels):
         made = made.pick([position for position, column in enumerate(made.columns) if column.title != "Train"])
     return _FORMATS[format](made)
@@ -375,11 +380,7 @@ def _facts(results: Results) -> Footnotes:
 
 
 def _choose_setting(inputs: TableInputs, per_setting: bool, setting: str) -> str:
-    """The setting of a table: the named one, or the only one; empty for a kind of table that belongs to none.
-
-    Raises:
-        RewindError: if there are several, or it was not evaluated.
-    """
+    """The setting of a table: the named one, or the only one; empty for a kind of table that belongs to none."""
     available = ", ".join(inputs.settings)
     if not per_setting:
         return ""
@@ -413,13 +414,13 @@ def _shown(value: object) -> str:
 
 
 def _list_of(values: Iterable[Any], name: str) -> list[Any]:
-    """The values of a list; a text, whose characters are no values, is refused."""
+    """The values of a list; a text, whose characters are not values, is refused."""
     if isinstance(values, str | bytes):
         raise RewindError(f"{name}: {_shown(values)} is one text; give a list: [{_shown(values)}].")
     try:
         return list(values.tolist() if isinstance(values, np.ndarray | pd.Series | pd.Index) else values)
     except TypeError:
-        raise RewindError(f"{name}: {_shown(values)} is no list; give one.") from None
+        raise RewindError(f"{name}: {_shown(values)} is not a list; give one.") from None
 
 
 def _check_choice(value: object, name: str, choices: Any) -> None:
@@ -443,7 +444,9 @@ def _array_of(values: Any, name: str) -> np.ndarray:
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
-        reason = "rows of unequal length" if "inhomogeneous" in str(error) else f"no array ({error})".splitlines()[0]
+        reason = (
+            "rows of unequal length" if "inhomogeneous" in str(error) else f"not an array ({error})".splitlines()[0]
+        )
         raise RewindError(f"{name}: {reason}; give an array of numbers.") from None
 
 
@@ -461,7 +464,7 @@ def _score_matrix(values: Any) -> np.ndarray:
         if scores.dtype == object:
             odd = (at for at, value in np.ndenumerate(scores) if type(value) not in (int, float))
             place = list(next(odd, place))
-        raise RewindError(f"scores: {_shown(scores[*place])} at {place} is no number; give an array of floats.")
+        raise RewindError(f"scores: {_shown(scores[*place])} at {place} is not a number; give an array of floats.")
     if scores.dtype.kind != "f":  # whole numbers, which have no infinity
         scores = scores.astype(np.float64)
     for rows in row_blocks(*scores.shape):
@@ -487,9 +490,9 @@ def _column_numbers(values: Any, name: str, count: int, width: int, least: int =
         noun = "queries" if name == "truth" else "items"
         raise RewindError(f"{name}: {len(columns)} values for {count} {noun}; {remedy}.")
     if columns.dtype.kind not in "iu":
-        raise RewindError(f"{name}: {_shown(columns.tolist()[0])} at 0 is no whole number; {remedy}.")
+        raise RewindError(f"{name}: {_shown(columns.tolist()[0])} at 0 is not a whole number; {remedy}.")
     if (wrong := (columns < least) | (columns >= width)).any():
-        raise RewindError(f"{name}: {columns[wrong][0]} at {wrong.argmax()} is no column; {remedy}.")
+        raise RewindError(f"{name}: {columns[wrong][0]} at {wrong.argmax()} is not a column; {remedy}.")
     return columns.astype(np.int64)
 
 
@@ -521,14 +524,14 @@ def _texts_or_numbers(values: Iterable[Any], name: str, count: int, nouns: str) 
         plain = value.item() if isinstance(value, np.generic) else value
         is_number = isinstance(plain, int | float) and not isinstance(plain, bool) and np.isfinite(plain)
         if not is_number and not (isinstance(plain, str) and plain.strip()):
-            raise RewindError(f"{name}: {_shown(value)} at {position} is no name; give a text or a number for each.")
+            raise RewindError(f"{name}: {_shown(value)} at {position} is not a name; give a text or a number for each.")
         kinds.append(float if is_number else str)
     return kinds, given
 
 
 def _check_run(ranked: object, where: str) -> None:
     if not isinstance(ranked, pd.DataFrame):
-        raise RewindError(f"{where}: {_shown(ranked)} is no table of ranks; give what ranks() returned.")
+        raise RewindError(f"{where}: {_shown(ranked)} is not a table of ranks; give what ranks() returned.")
     check_ranks(ranked, where)
 
 
@@ -547,7 +550,7 @@ def _runs_by_method(methods: Any) -> dict[str, list[pd.DataFrame]]:
             if any(ranked is other for other in runs[name][:seed]):
                 raise RewindError(
                     f"methods: {name!r} has one run twice, at {seed} too, as if seeds made no difference; give each "
-                    "seed's own, or the run alone for a model that cannot be trained again."
+                    "seed's own, or the run itself for a model that cannot be trained again."
                 )
     return runs
 
@@ -571,8 +574,8 @@ def evaluate(
 ) -> Comparison:
     """Evaluate files of scores or vectors, or a model by name, as ``rewind evaluate`` does, and read the results.
 
-    It writes a study into the current folder, which ``rewind new`` has made, and runs the workflow; what was run before
-    is not run again. The tables, figures and the page of the study are in ``results/<study>``.
+    It writes a study into the current folder, which ``rewind new`` has written, and runs the workflow; what was run
+    before is not run again. The tables, figures and the page of the study are in ``results/<study>``.
 
     Args:
         data: a CSV of ``item_id,caption[,reverse_caption]``, or the name of a data set.
@@ -581,7 +584,7 @@ def evaluate(
         encoder, model: how a model is loaded, and which: ``encoder="open_clip", model="ViT-B-32/openai"``.
         videos: folder of the clips, for an encoder.
         options: further options of ``model: vectors``.
-        settings: of ``origin``, ``hard``, ``binary`` and ``test``; empty: all that the data allow.
+        settings: some of ``origin``, ``hard``, ``binary`` and ``test``; empty: all that the data allow.
         labels: names in tables, for scores, vectors and the model, in this order.
         study: its name; empty: that of the data.
         add: add to the study of an earlier call.
@@ -613,7 +616,7 @@ def evaluate(
         )
     )
     if code:
-        raise RewindError(f"{plan.name}: the workflow failed with exit code {code}; its messages say at what.")
+        raise RewindError(f"{plan.name}: the workflow failed with exit code {code}; its messages say where.")
     from rewind.report.study import ReportFiles, load_results
     from rewind.statistics.rank_files import ranks_folder
 

@@ -1,7 +1,7 @@
 """Commands that messages print for people to type: with study, configuration files and overrides, quoted for a shell.
 
-In a workflow they repeat what the user's own command selected. Elsewhere they repeat the command that made the study's
-results, or name the study where ``config/config.yaml`` does not select it.
+In a workflow they repeat what the user's own command selected. Elsewhere they repeat the command that computed the
+study's results, or name the study where ``config/config.yaml`` does not select it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,10 @@ _SEVERAL_VALUES = (("--configfile", "--configfiles"), ("--config", "-C"))
 
 
 def snakemake_command(*targets: str | Path, force: bool = False, study: str = "", dry: bool = False) -> str:
-    """The command that makes files of the results, or all of a study.
+    """The command that makes files below ``results/``; without targets all of a study.
 
-    Args:
-        targets: files below ``results/``, all in the same working folder, which may be another one; none: the study.
-        force: make them again though they are up to date.
-        study: to which they belong, where their paths do not say.
-        dry: only show what would run.
+    The targets are in one working folder, which may be another one. ``study`` is the one to which they belong, where
+    their paths do not name it. ``dry`` only shows what would run.
 
     >>> snakemake_command("results/mine/metrics.csv", force=True)
     "snakemake --cores all --force results/mine/metrics.csv --config 'studies=[mine]'"
@@ -94,7 +91,7 @@ def working_folder_of(path: str | Path) -> tuple[Path, Path]:
 
 
 def _study_of(home: Path, files: list[str]) -> str:
-    """The study to which a file belongs; of a data set one that uses it, by preference one that is selected."""
+    """The study to which a file belongs; for a data set one that uses it, preferably one that is selected."""
     parts = Path(files[0]).parts if files else ()
     if parts[:1] != ("results",) or len(parts) < 3:
         return ""
@@ -111,7 +108,7 @@ def _datasets_of_studies(home: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _origin(home: Path, dataset: Any) -> Any:
-    """The data set from which one of vectors is made."""
+    """The data set from which a data set of vectors is computed."""
     source = _block(home / f"config/datasets/{dataset}.yaml").get("source")
     made = source.get("made_from") if isinstance(source, dict) else None
     return made.get("dataset") if isinstance(made, dict) else None
@@ -165,7 +162,7 @@ def _parsed(command: str) -> dict[str, Any]:
 
 
 def _recorded_command(home: Path, study: str) -> str:
-    """The command that made a study's results, as far as it is recorded."""
+    """The command that computed a study's results, as far as it is recorded."""
     folder = home / "results" / study
     records = [folder / STUDY_RECORD, *sorted(folder.glob("runs/*/*/run.json"))[:1]] if study else []
     for path in records:

@@ -27,27 +27,16 @@ COLLECTIVE_TIMEOUT = timedelta(hours=6)  # the other ranks wait while rank 0 val
 class World:
     """The processes of one run; with ``size`` 1 nothing is communicated.
 
-    Attributes:
-        rank: this process, from 0; rank 0 writes files and validates.
-        size: number of processes.
-        device: where this process computes.
-
     >>> World(rank=1, size=4).share(128)
     slice(32, 64, None)
-    >>> World().gather({"text": torch.zeros(8, 512)})["text"].shape
-    torch.Size([8, 512])
     """
 
-    rank: int = 0
+    rank: int = 0  # this process; rank 0 writes files and validates
     size: int = 1
     device: torch.device = CPU
 
     def share(self, rows: int) -> slice:
-        """This rank's rows of a global batch of ``rows``: consecutive, and equally many on every rank.
-
-        Raises:
-            RewindError: if the processes cannot have equal shares.
-        """
+        """This rank's rows of a global batch of ``rows``: consecutive, and equally many on every rank, else refused."""
         if rows % self.size:
             raise RewindError(
                 f"training.batch.size: a batch of {rows} rows cannot be divided equally among {self.size} processes; "

@@ -22,23 +22,11 @@ MAX_LISTED_LINES = 10
 
 
 class RewindError(Exception):
-    """Something the user can mend: the message says what is wrong, where (file, row, key) and what to do.
-
-    Jobs print the message alone, without a traceback; any other exception is a bug in Rewind and keeps its traceback.
-
-    >>> raise RewindError("clips.csv: row 3: the caption is empty; write one.")
-    Traceback (most recent call last):
-        ...
-    rewind.errors.RewindError: clips.csv: row 3: the caption is empty; write one.
-    """
+    """Something the user can mend: the message says what is wrong, where (file, row, key) and what to do."""
 
     @property
     def place(self) -> str:
-        """Where the fault is, such as ``clips.csv: row 3`` or ``methods.meanP.head``; empty: nowhere in particular.
-
-        >>> RewindError("clips.csv: row 3: the caption is empty; write one.").place
-        'clips.csv: row 3'
-        """
+        """Where the fault is, such as ``clips.csv: row 3`` or ``methods.meanP.head``; empty: nowhere in particular."""
         return place_of(str(self))
 
 
@@ -47,7 +35,7 @@ class ConfigErrors(RewindError):
 
     Args:
         files: the lines of each file; repeated lines and files without lines are left out.
-        draft: the file's content without its faulty keys, so that later checks can look for further faults; None: none.
+        draft: the file's content without its faulty keys, so that later checks can look for further faults.
         left_out: paths of those keys, about which nothing more is to be said.
 
     >>> print(ConfigErrors({"demo.yaml": ["epochs: this key is missing", "epochs: this key is missing"]}))
@@ -63,11 +51,7 @@ class ConfigErrors(RewindError):
 
     @property
     def places(self) -> list[str]:
-        """``file: key`` of every fault, or the file alone where a fault names no key; each once.
-
-        >>> ConfigErrors({"demo.yaml": ["training.epochs: this key is missing"]}).places
-        ['demo.yaml: training.epochs']
-        """
+        """``file: key`` of every fault, or only the file where a fault names no key; each once."""
         lines = ((path, place_of(line)) for path, lines in self.files.items() for line in lines)
         return list(dict.fromkeys(f"{path}: {key}" if key else path for path, key in lines))
 
@@ -77,7 +61,7 @@ _PART_OF_FILE = re.compile(r"(row|line|column|entry|query|caption|item|frame|sha
 
 
 def place_of(message: str) -> str:
-    """The parts of a message before its sentence: a file, a row, a key, each with a colon behind it.
+    """The parts of a message before its sentence: a file, a row, a key, each followed by a colon.
 
     A message for the user reads ``FILE: row N: KEY: what is wrong; what to do``, with those that apply. A part has
     no blanks, or is ``row N`` and the like; the first other part begins the sentence.
@@ -122,7 +106,7 @@ _HIDDEN_CHARACTERS = r"\u00ad\u061c\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\
 _UNPRINTABLE = re.compile(rf"[{_CONTROL_CHARACTERS}{_BIDI_CHARACTERS}{_HIDDEN_CHARACTERS}\ud800-\udfff]")
 
 CONTROL_CHARACTER = re.compile(f"[{_CONTROL_CHARACTERS}]")
-"""What a terminal obeys instead of showing it; tabs and ends of lines are none of these."""
+"""What a terminal obeys instead of showing it; tabs and ends of lines are not among these."""
 
 
 def printable(text: str) -> str:
@@ -135,7 +119,7 @@ def printable(text: str) -> str:
 
 
 def printable_name(name: object) -> str:
-    r"""A file's name or an id inside of a message: as :func:`printable`, and on one line.
+    r"""A file's name or an id in a message: as :func:`printable`, and on one line.
 
     >>> print(printable_name("clip\n1.mp4"))
     clip\n1.mp4
@@ -150,7 +134,7 @@ def _escape_match(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-# ---- Labels: names that stand in tables, figures and pages ---------------------------------------------------------
+# ---- Labels: names that are in tables, figures and pages -----------------------------------------------------------
 
 MAX_LABEL_CHARACTERS = 200
 _NOT_IN_LABELS = re.compile(rf"[{_CONTROL_CHARACTERS}\t\n\r\u2028\u2029\ud800-\udfff]")
@@ -194,15 +178,7 @@ def labels_fault(labels: Mapping[Any, object]) -> tuple[str, str] | None:
 
 
 class PrintableStream:
-    r"""A text stream that writes everything through :func:`printable`; other attributes are those of the stream.
-
-    >>> import io
-    >>> stream = io.StringIO()
-    >>> PrintableStream(stream).write("a\x07b")
-    3
-    >>> print(stream.getvalue())
-    a\x07b
-    """
+    """A text stream that writes everything through :func:`printable`; other attributes are those of the stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream

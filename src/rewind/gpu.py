@@ -38,14 +38,11 @@ if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0:
 
 
 def list_gpus(root: Path = Path("/")) -> list[str]:
-    """Names of this machine's GPUs as ``CUDA_VISIBLE_DEVICES`` takes them, empty where there is none.
+    """Names of this machine's GPUs as ``CUDA_VISIBLE_DEVICES`` takes them; empty without any.
 
     UUIDs in the order of ``nvidia-smi``. A container may have GPUs without that program: then the UUIDs that the driver
     shows under ``/proc``, else numbers, from the device files or from CUDA itself. CUDA is asked in another process,
     because it reads ``CUDA_VISIBLE_DEVICES`` only once, when it starts.
-
-    Args:
-        root: where ``/proc`` and ``/dev`` are.
     """
     return _gpus_from_nvidia_smi() or _gpus_from_proc(root) or _gpus_from_device_files(root) or _gpus_from_cuda()
 
@@ -103,14 +100,14 @@ def _output_lines(command: list[str]) -> list[str]:
 
 
 def allowed_gpus(gpus: list[str], mask: str | None) -> list[str]:
-    """Names of the devices that a mask allows.
+    """Names of the devices that a mask, the value of ``CUDA_VISIBLE_DEVICES``, allows.
 
     Entries that are numbers, or the beginning of one UUID, are turned into the names they stand for, so that two jobs
     that name one device differently still meet at the same lock; others (MIG) are kept as they are.
 
     Args:
         gpus: names from :func:`list_gpus`; if it is empty, the mask's own entries are trusted.
-        mask: value of ``CUDA_VISIBLE_DEVICES``. None (not set) allows all of ``gpus``, an empty mask or ``-1`` none.
+        mask: None (not set) allows all of ``gpus``, an empty mask or ``-1`` none.
 
     >>> allowed_gpus(["GPU-aaa", "GPU-bbb", "GPU-ccc"], "2,GPU-a")
     ['GPU-ccc', 'GPU-aaa']
@@ -148,19 +145,11 @@ def lease_gpus(
     folder: Path | None = None,
     poll: float = 2.0,
 ) -> Iterator[list[str]]:
-    """Hold up to ``count`` GPUs while the block runs, and make only these visible to CUDA.
+    """Hold up to ``count`` GPUs while the block runs, make only these visible to CUDA, and yield their names.
 
-    Call it before CUDA starts. Without any GPU the job runs on the CPU and says so. With fewer devices than ``count``
-    it takes all there are. When they are busy it waits.
-
-    Args:
-        count: number of GPUs.
-        gpus: lists the devices of this machine.
-        folder: of the lock files; None: one per user in the temporary folder.
-        poll: seconds between two attempts while devices are busy.
-
-    Yields:
-        The device names, empty on the CPU.
+    Call it before CUDA starts. Without any GPU the job runs on the CPU and prints that it does. With fewer devices than
+    ``count`` it takes all there are. When they are busy it tries again every ``poll`` seconds. The lock files are in
+    ``folder``, by default one per user in the temporary folder.
     """
     devices = allowed_gpus(gpus(), os.environ.get(VISIBLE_DEVICES))
     if count and not devices:

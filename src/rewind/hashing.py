@@ -1,6 +1,6 @@
 """Hashes of files, bytes and plain values: all that Rewind compares, caches by or writes into records.
 
-SHA-256 says whether content is the same; CRC-32 is faster, and finds accidental damage alone. Digests are in files and
+SHA-256 tells whether content is the same; CRC-32 is faster, and finds only accidental damage. Digests are in files and
 records that users have, so another encoding of the same values would make all of them new.
 """
 
@@ -16,14 +16,7 @@ SHORT_DIGITS = 16
 
 
 class Sha256:
-    """The SHA-256 of content that comes in pieces.
-
-    >>> digest = Sha256()
-    >>> for piece in (b"a", b"bc"):
-    ...     digest.update(piece)
-    >>> digest.hex() == sha256_hex(b"abc"), digest.short()
-    (True, 'ba7816bf8f01cfea')
-    """
+    """The SHA-256 of content that comes in pieces."""
 
     def __init__(self) -> None:
         self._state = hashlib.sha256()
@@ -79,9 +72,5 @@ def crc32_of(path: str | Path) -> int:
 
 
 def content_key(*contents: bytes) -> bytes:
-    """A key for equal contents inside of one process; no file has it.
-
-    >>> len({content_key(b"a"), content_key(b"b"), content_key(b"a")})
-    2
-    """
+    """A key for equal contents within one process; it is never written to a file."""
     return hashlib.blake2b(b"".join(contents), digest_size=16).digest()

@@ -1,9 +1,9 @@
 """Imports of open_clip, torchvision and packages that use them; the rest of Rewind imports them only from here.
 
 All are slow to import: call these functions inside the function that needs the package. transformers,
-sentence_transformers, mteb and peft are optional installs.
+sentence_transformers, mteb and peft are optional installs, whose functions raise ImportError without them.
 
-torchvision's wheel for Linux on PyPI is built for CUDA. Beside a CPU build of torch its compiled operators do not
+torchvision's wheel for Linux on PyPI is built for CUDA. Next to a CPU build of torch its compiled operators do not
 load, and its Python part then fails when it registers fake kernels for two operators that nobody has defined.
 Defining their schemas first is enough; neither operator is ever called here. :func:`make_torchvision_importable` does
 that whenever torchvision is imported afterwards, by whomever: a plug-in imports it as usual.
@@ -48,56 +48,32 @@ def timm(part: str = "") -> ModuleType:
 
 
 def transformers(part: str = "") -> ModuleType:
-    """The package ``transformers``, an optional install, or its module ``transformers.<part>``.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
+    """The package ``transformers``, an optional install, or its module ``transformers.<part>``."""
     return _import_part("transformers", part)
 
 
 def sentence_transformers(part: str = "") -> ModuleType:
-    """The package ``sentence_transformers``, an optional install, or its module ``sentence_transformers.<part>``.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
+    """The package ``sentence_transformers``, an optional install, or its module ``sentence_transformers.<part>``."""
     return _import_part("sentence_transformers", part)
 
 
 def peft() -> ModuleType:
-    """The package ``peft``, an optional install.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
+    """The package ``peft``, an optional install."""
     return _import_part("peft", "")
 
 
 def mteb(part: str = "") -> ModuleType:
-    """The package ``mteb``, an optional install, or its module ``mteb.<part>``.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
+    """The package ``mteb``, an optional install, or its module ``mteb.<part>``."""
     return _import_part("mteb", part)
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is installed; it is not imported.
-
-    >>> is_installed("torch"), is_installed("no_such_package")
-    (True, False)
-    """
+    """Whether a package is installed; it is not imported."""
     return importlib.util.find_spec(package) is not None
 
 
 def open_clip_folder() -> Path:
-    """The folder in which open_clip is installed; the package is not imported.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
+    """The folder in which open_clip is installed; the package is not imported."""
     return _folder_of_package("open_clip")
 
 
@@ -174,7 +150,7 @@ class _TorchvisionFinder(MetaPathFinder):
 
 
 def make_torchvision_importable() -> None:
-    """Let ``import torchvision`` work beside a CPU build of torch, in this process from now on."""
+    """Let ``import torchvision`` work next to a CPU build of torch, in this process from now on."""
     if not any(isinstance(finder, _TorchvisionFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _TorchvisionFinder())
 
@@ -211,11 +187,7 @@ def _compiler_deferred() -> Iterator[None]:
 
 @functools.cache
 def _define_torchvision_operators() -> object:
-    """Define torchvision's operators where its own library cannot.
-
-    Returns:
-        The library of the definitions, which last as long as it lives (the cache keeps it), or None.
-    """
+    """Define torchvision's operators where its own library cannot; they last as long as the result, which is cached."""
     import torch  # here, because modules that run without torch import this one
 
     if torch.version.cuda is not None or torch.version.hip is not None:
@@ -225,7 +197,7 @@ def _define_torchvision_operators() -> object:
     finder = FileFinder(str(_folder_of_package("torchvision")), (ExtensionFileLoader, EXTENSION_SUFFIXES))
     compiled = finder.find_spec("_C")
     if compiled is not None and compiled.origin:
-        with contextlib.suppress(OSError):  # built for CUDA, whose libraries are not here
+        with contextlib.suppress(OSError):  # built for CUDA, whose libraries are missing
             torch.ops.load_library(compiled.origin)
     if hasattr(torch.ops.torchvision, "nms"):
         return None

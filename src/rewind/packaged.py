@@ -19,11 +19,7 @@ DOCS_URL = "https://github.com/rewind-bench/rewind/blob/main/docs"
 
 
 def workflow_home() -> Path:
-    """The checkout that contains this library, or the folder of a wheel with the same files.
-
-    Raises:
-        RewindError: if there is neither.
-    """
+    """The checkout that contains this library, or the folder of a wheel with the same files."""
     if folder := _wheel_folder() or checkout_folder():
         return folder
     raise RewindError(
@@ -61,11 +57,7 @@ def installed_version() -> str:
 
 
 def docs_page(name: str) -> str:
-    """Where a page of the documentation is: a file of the checkout, else its URL.
-
-    >>> docs_page("encoders.md").endswith("docs/encoders.md")
-    True
-    """
+    """Where a page of the documentation is: a file of the checkout, else its URL."""
     return f"docs/{name}" if checkout_folder() else f"{DOCS_URL}/{name}"
 
 

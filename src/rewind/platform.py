@@ -12,29 +12,29 @@ from pathlib import Path
 
 from rewind.errors import RewindError
 
+FFMPEG_REMEDY = (
+    "pip install imageio-ffmpeg, which includes one, or name another (9 or newer, with libx264) in the "
+    "environment variable IMAGEIO_FFMPEG_EXE"
+)
 _FIRMWARE_FOLDER = "sys/devices/virtual/dmi/id"
 _EC2_INSTANCE_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")  # such as p4d.24xlarge
 
 
 @functools.cache
 def ffmpeg_path() -> str:
-    """Path of ffmpeg: the one on PATH, else the one in the package imageio-ffmpeg.
+    """Path of ffmpeg: what ``IMAGEIO_FFMPEG_EXE`` names, else the one in the package imageio-ffmpeg, else one on PATH.
 
-    Raises:
-        RewindError: if there is neither.
+    The package's goes before the system's: releases differ in which damage they see and which files they read, and a
+    clip must not depend on what else is installed.
     """
-    path = shutil.which("ffmpeg")
-    if path:
-        return path
     try:
         import imageio_ffmpeg  # here, because it is not always installed
 
-        return imageio_ffmpeg.get_ffmpeg_exe()
+        return imageio_ffmpeg.get_ffmpeg_exe()  # without a binary of its own it looks on PATH
     except (ImportError, RuntimeError) as error:
-        raise RewindError(
-            "ffmpeg was not found: put ffmpeg (5.1 or newer, with libx264) on PATH, or install the Python "
-            "package imageio-ffmpeg, which includes one."
-        ) from error
+        if path := shutil.which("ffmpeg"):
+            return path
+        raise RewindError(f"ffmpeg was not found: {FFMPEG_REMEDY}.") from error
 
 
 def processor_name() -> str:
@@ -46,13 +46,9 @@ def processor_name() -> str:
 
 
 def nvidia_driver_version(root: Path = Path("/")) -> str | None:
-    """Version of the NVIDIA driver: from ``nvidia-smi``, or, where a container lacks it, from the kernel module.
+    """Version of the NVIDIA driver, such as ``550.54.15``; None where there is none.
 
-    Args:
-        root: where ``/proc`` and ``/sys`` are.
-
-    Returns:
-        The version, for example ``550.54.15``; None where there is no driver.
+    It is what ``nvidia-smi`` prints, or, where a container lacks that, what the kernel module states.
     """
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
@@ -67,30 +63,18 @@ def nvidia_driver_version(root: Path = Path("/")) -> str | None:
 
 
 def usable_cores() -> int:
-    """Processor cores that this process may use; a scheduler may have pinned it to some of the machine's.
-
-    >>> usable_cores() >= 1
-    True
-    """
+    """Processor cores that this process may use; a scheduler may have pinned it to some of the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def total_memory_gb(root: Path = Path("/")) -> float | None:
-    """Memory of the machine in GB (10⁹ bytes); None where there is no ``/proc/meminfo``.
-
-    Args:
-        root: where ``/proc`` is.
-    """
+    """Memory of the machine in GB (10⁹ bytes); None where there is no ``/proc/meminfo``."""
     match = re.search(r"^MemTotal:\s+(\d+) kB", _read_or_empty(root / "proc/meminfo"), re.MULTILINE)
     return int(match[1]) * 1024 / 1e9 if match else None  # its kB are 1024 bytes
 
 
 def ec2_instance_type(root: Path = Path("/")) -> str | None:
-    """``EC2 p4d.24xlarge`` and the like, from the firmware's tables (no network request); None elsewhere.
-
-    Args:
-        root: where ``/sys`` is.
-    """
+    """``EC2 p4d.24xlarge`` and the like, from the firmware's tables (no network request); None elsewhere."""
     vendor, product = (_read_or_empty(root / _FIRMWARE_FOLDER / name) for name in ("sys_vendor", "product_name"))
     return f"EC2 {product}" if vendor == "Amazon EC2" and _EC2_INSTANCE_TYPE.fullmatch(product) else None
 

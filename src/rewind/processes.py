@@ -45,13 +45,8 @@ def exit_on_signals() -> Iterator[None]:
 def run_program(command: Sequence[str], while_running: Callable[[], None] = lambda: None, **options: Any) -> int:
     """Run a program and return its exit code; it ends with this process, and so do programs that it started.
 
-    They are a process group of their own, so that none is missed, and Ctrl-C in a terminal reaches them through this
-    process alone.
-
-    Args:
-        command: the program and its arguments.
-        while_running: called every :data:`POLL_SECONDS`.
-        options: for ``subprocess.Popen``.
+    They are a process group of their own, so that none is missed, and Ctrl-C in a terminal reaches them only through
+    this process. ``while_running`` is called every :data:`POLL_SECONDS`, ``options`` are for ``subprocess.Popen``.
 
     Raises:
         BrokenPipeError: if nobody reads what this process prints any more.

@@ -13,14 +13,8 @@ T = TypeVar("T")
 class Progress:
     """Counts units of work and prints rate and time left to standard error, one line every ``every`` seconds.
 
-    Workflow jobs share one terminal and each writes a log file; a bar that redraws itself garbles both, whole lines
-    do not.
-
-    Args:
-        what: name of the work, at the beginning of the line.
-        total: number of units.
-        unit: what is counted, in the plural.
-        every: seconds between two lines; the last unit always prints one.
+    The last unit always prints a line. Workflow jobs share one terminal and each writes a log file; a bar that redraws
+    itself garbles both, whole lines do not.
 
     >>> progress = Progress("videos", 540, "clips")
     >>> progress.advance(120)
@@ -63,11 +57,7 @@ def format_duration(seconds: float) -> str:
 
 
 def track(items: Iterable[T], what: str, total: int, unit: str) -> Iterator[T]:
-    """Yield ``items`` while a :class:`Progress` counts them.
-
-    >>> list(track(["a", "b"], "clips", 10, "files"))
-    ['a', 'b']
-    """
+    """Yield ``items`` while a :class:`Progress` counts them."""
     progress = Progress(what, total, unit)
     for item in items:
         yield item

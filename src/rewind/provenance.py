@@ -68,9 +68,7 @@ def record_command(arguments: Sequence[str], first: bool) -> None:
     It is encoded in base64, because Snakemake writes such values into shell commands as Python literals (``repr``),
     whose quoting is not a shell's.
 
-    Args:
-        arguments: ``sys.argv``.
-        first: whether this is the process that the user started; another one keeps the command that it was given.
+    Only the process that the user started is ``first``; another one keeps the command that it was given.
     """
     if first or COMMAND_VARIABLE not in os.environ:
         plain = json.dumps(redacted_command(arguments))
@@ -83,9 +81,7 @@ def encode_config(arguments: Iterable[str], config: Mapping[str, Any]) -> list[s
     Snakemake writes these values into a command as Python literals, and Slurm's plugin puts that command into
     ``sbatch --wrap="…"``: the shell there ends a word at a quote, and replaces ``$name`` by a variable.
 
-    Args:
-        arguments: ``name=value`` as they were typed.
-        config: the configuration that the user's process made of them and of its files.
+    ``config`` is what the user's process made of the arguments, ``name=value`` as they were typed, and of its files.
 
     >>> arguments = encode_config(["studies=[demo]", "overrides={a: 'b'}"], {"overrides": {"a": "b"}})
     >>> arguments
@@ -114,7 +110,7 @@ def decode_config(config: MutableMapping[str, Any]) -> None:
 
 
 def user_command() -> str:
-    """The user's command line, quoted for a shell and without secrets; outside a workflow that of this process."""
+    """The user's command line, quoted for a shell and without secrets; outside a workflow this process's own."""
     try:
         return str(json.loads(base64.urlsafe_b64decode(os.environ[COMMAND_VARIABLE])))
     except (KeyError, ValueError):
@@ -122,7 +118,7 @@ def user_command() -> str:
 
 
 def redacted_command(arguments: Sequence[str]) -> str:
-    """A command line with the program's name alone, and ``***`` for keys, tokens, passwords and other secrets.
+    """A command line with only the name of the program, and ``***`` for keys, tokens, passwords and other secrets.
 
     >>> redacted_command(["/opt/bin/rewind", "--api-key", "abc", "--repo", "https://me:pw@host/x", "TOKEN=abc"])
     "rewind --api-key '***' --repo 'https://***@host/x' 'TOKEN=***'"
@@ -187,7 +183,6 @@ def environment() -> dict[str, Any]:
     """Versions, commit of the code, date (UTC), machine and the user's command, for ``run.json``; None where unknown.
 
     ``frame_reader`` is what reads clips here, since several packages that do may be installed: ``decord 0.6.0``.
-
     Packages that are not installed are left out.
     """
     return {

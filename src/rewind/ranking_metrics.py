@@ -28,12 +28,8 @@ Worth = Callable[[np.ndarray], np.ndarray]
 def expected_worth(worth: Worth, higher: np.ndarray, ties: np.ndarray) -> np.ndarray:
     """The expected worth of each query's rank: the mean of ``worth`` over the ranks that its true item may have.
 
-    Args:
-        worth: of a rank.
-        higher, ties: counts of other items above and at the true item's score; of one shape.
-
-    Returns:
-        (W(higher + ties + 1) − W(higher)) / (ties + 1), with W(r) the sum of the worths of ranks 1 to r.
+    It is (W(higher + ties + 1) − W(higher)) / (ties + 1), with W(r) the sum of the worths of ranks 1 to r. ``higher``
+    and ``ties`` count other items above and at the true item's score; they have one shape.
 
     >>> expected_worth(reciprocal_rank, np.array([0, 1]), np.array([0, 1])).round(3).tolist()
     [1.0, 0.417]
@@ -70,14 +66,9 @@ def reciprocal_rank(ranks: np.ndarray) -> np.ndarray:
 def median_rank_with_ties(higher: np.ndarray, ties: np.ndarray) -> float:
     """Median rank over queries and over the orders that tied items can be put in, all equally likely.
 
-    Without ties it is the usual median. It is not computed from expected ranks: a query whose true item ties with one
-    other is first or second, never 1.5th.
-
-    Args:
-        higher, ties: counts of one shape; several seeds' queries are pooled.
-
-    Returns:
-        The smallest r with R@r ≥ ½; where that is exactly ½, the mean of r and the next rank that occurs.
+    It is the smallest r with R@r ≥ ½; where that is exactly ½, the mean of r and the next rank that occurs. Without
+    ties it is the usual median. It is not computed from expected ranks: a query whose true item ties with one other is
+    first or second, never 1.5th. To pool the queries of several seeds, give counts of shape (seeds, queries).
 
     >>> median_rank_with_ties(np.array([0, 2, 9]), np.array([0, 0, 0]))
     3.0
@@ -109,21 +100,15 @@ def third_quartile_rank(higher: np.ndarray, ties: np.ndarray) -> float:
 class MetricUnit:
     """The unit of a metric's values.
 
-    Attributes:
-        said: the unit in words, written after names of metrics, for example ``in percent``.
-        scale: factor from worths to values.
-        least, most: smallest and largest worth of a query; ``most`` None: the size of the gallery.
-        digits: decimals in tables.
-
     >>> RANKS.range(gallery=1000)
     (1.0, 1000.0)
     """
 
-    said: str
-    scale: int
-    least: float
-    most: float | None
-    digits: int
+    said: str  # in words, written after names of metrics: "in percent"
+    scale: int  # factor from worths to values
+    least: float  # smallest worth of a query
+    most: float | None  # largest worth; None: the size of the gallery
+    digits: int  # decimals in tables
 
     def range(self, gallery: int) -> tuple[float, float]:
         """Smallest and largest worth of a query that searches a gallery of this size."""
@@ -140,15 +125,13 @@ class Metric:
     """A metric; either ``worth`` or ``of_run`` is given.
 
     Attributes:
-        name: in configuration keys, columns and files; no blank, no ``_``.
+        name: in configuration keys, columns and files; without blanks and ``_``.
         sentence: what it is, in the notes below tables; metrics of one family share theirs.
-        unit: of its values.
         worth: of a query's rank. Such a metric is a mean over queries: it has intervals and is tested, by Wilson's
             interval and Student's t on its unit's range.
         of_run: (n,) higher and ties of a run's queries → its value. It is not tested.
         pooled: for a metric with ``of_run``: several seeds' queries are pooled, and it has an interval; this is
             implemented for the median rank only.
-        lower_is_better: arrows, letters and effects follow it.
         skewed: its values have a long right tail, so Hall's interval is used.
         bounds: ``metrics.csv`` also has ``<name>_optimistic`` and ``<name>_pessimistic``, where ties count as won or
             as lost.
@@ -274,14 +257,14 @@ METRICS: dict[str, Metric] = metrics_by_name(
 
 
 def add_metric(entry: Metric) -> None:
-    """Make a metric known to this process, behind those that are there.
+    """Make a metric known to this process, after the known ones.
 
     Raises:
         ValueError: for what :func:`metrics_by_name` refuses, or another metric of this name.
     """
     known = METRICS.get(entry.name)
     if known is not None and known is not entry:
-        raise ValueError(f"metric {entry.name!r}: there is another one of this name")
+        raise ValueError(f"metric {entry.name!r}: another metric has this name")
     METRICS.update(metrics_by_name(entry))
 
 

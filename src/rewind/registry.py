@@ -20,11 +20,11 @@ import inspect
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rewind.errors import RewindError
 from rewind.optional_packages import make_torchvision_importable
@@ -33,36 +33,49 @@ from rewind.working_folder import add_own_modules
 Component = TypeVar("Component")
 
 
+TAGS = {
+    # Of models.
+    "files": "vectors or scores from files: nothing is trained or encoded",
+    "blind": "sees too little to know the direction from language and vision together; evaluated only in Binary",
+    "no backbone": "never uses the study's backbone",
+    "no towers": "cannot encode a text or picture of one's own; nothing in it learns by gradient descent",
+    "as it is": "scored without training",
+    "cosines": "its scores are cosines; those of other models are logits",
+    # Of heads.
+    "transformer": "has a transformer over frames",
+    # Of backbones.
+    "seeded": "its visual tower, if it has no weights, is initialised from the seed of the run",
+}
+"""What is known of a component before it is imported, by the words of its decorator."""
+
+
+class Registered(NamedTuple):
+    """What a decorator in the text of the package says."""
+
+    full_name: str  # module:attribute
+    tags: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Registry:
     """The components of one kind.
-
-    Attributes:
-        variable: the name that this registry has here, by which its decorators are found.
-        kind: in messages.
-        package: whose modules register the built-in ones.
-        key: of a study or a data set, which names one.
-        arguments: with which a function of the user's own is called; empty: only classes and their instances will do.
-        methods: of which a class of the user's own has one at least.
 
     >>> LOSSES.find("hnac").__name__
     'Hnac'
     """
 
-    variable: str
-    kind: str
-    package: str
-    key: str
-    arguments: tuple[str, ...]
-    methods: tuple[str, ...]
+    variable: str  # the name that this registry has here, by which its decorators are found
+    kind: str  # in messages
+    package: str  # whose modules register the built-in ones
+    key: str  # of a study or a data set, which names one
+    arguments: tuple[str, ...]  # of a function of the user's own; empty: only classes and their instances will do
+    methods: tuple[str, ...]  # of which a class of the user's own has one at least
 
-    def register(self, name: str, **hooks: Any) -> Callable[[Component], Component]:
-        """A decorator that makes a class or a function of this package a component.
+    def register(self, name: str, tags: Sequence[str] = (), **hooks: Any) -> Callable[[Component], Component]:
+        """A decorator that makes a class or a function of this package a component, by the name that studies use.
 
-        Args:
-            name: what studies call it.
-            hooks: further functions of the component, which become attributes of what is decorated: for example
-                ``check``, called before the first job.
+        ``tags``, among :data:`TAGS`, say what must be known before it is imported. ``hooks`` are further functions of
+        the component, which become attributes of what is decorated: for example ``check``, called before the first job.
         """
 
         def decorate(component: Component) -> Component:
@@ -71,6 +84,7 @@ class Registry:
             return component
 
         assert "." not in name, f"{name}: a name with a dot is a path of the user's own"
+        assert TAGS.keys() >= set(tags), f"{name}: unknown tags {tags}"
         return decorate
 
     def names(self) -> tuple[str, ...]:
@@ -81,47 +95,49 @@ class Registry:
         """
         return tuple(sorted(_registered(self.package, self.variable)))
 
+    def tagged(self, tag: str) -> tuple[str, ...]:
+        """The built-in names with a tag of :data:`TAGS`, sorted; nothing is imported.
+
+        >>> MODELS.tagged("files")
+        ('scores', 'vectors')
+        """
+        return _tagged(self.package, self.variable, tag)
+
     def full_name(self, name: str) -> str:
-        """``module:attribute`` of a built-in name; a dotted path of the user's own as it is. Nothing is imported.
+        """``module:attribute`` of a built-in name; a dotted path of the user's own unchanged. Nothing is imported.
 
         A name that nothing has becomes a module of the package, which does not exist either.
 
         >>> MODELS.full_name("ridge"), MODELS.full_name("mylab.model")
         ('rewind.models.baselines:build_ridge', 'mylab.model')
         """
-        return name if "." in name else _registered(self.package, self.variable).get(name, f"{self.package}.{name}")
+        known = _registered(self.package, self.variable)
+        return known[name].full_name if name in known else name if "." in name else f"{self.package}.{name}"
 
     def attribute(self, name: str) -> Any:
         """A built-in class or function by the name that it has in Python, for ``from rewind.losses import Hnac``.
 
         Raises:
             AttributeError: if no built-in component has this name.
-
-        >>> LOSSES.attribute("Hnac") is LOSSES.find("hnac")
-        True
         """
-        for full_name in _registered(self.package, self.variable).values():
-            module, _, attribute = full_name.partition(":")
+        for entry in _registered(self.package, self.variable).values():
+            module, _, attribute = entry.full_name.partition(":")
             if attribute == name:
                 return getattr(importlib.import_module(module), attribute)
         raise AttributeError(f"module {self.package!r} has no attribute {name!r}")
 
     def find(self, name: str, key: str = "") -> Any:
-        """The component of a name: what was registered, or the user's own module or attribute of one.
-
-        Args:
-            name: short, or a dotted path.
-            key: that names it, for messages, where it is not the registry's.
+        """The component of a name: what was registered, or, for a dotted path, the user's own module or its attribute.
 
         Raises:
-            RewindError: naming the key if there is none.
+            RewindError: naming ``key``, by default the registry's, if there is none.
         """
         key = key or self.key
         if "." in name:
             component = import_path(name, key)
             if fault := self._fault(component):
                 raise RewindError(
-                    f"{key}: {name} {fault}, so that it is no {self.kind} and is not called; name your own."
+                    f"{key}: {name} {fault}, so it cannot be used as the {self.kind} and is not called; name your own."
                 )
             return component
         known = _registered(self.package, self.variable)
@@ -132,7 +148,7 @@ class Registry:
                 f"{key}: cannot find {name!r}: no such {self.kind}.{meant} Available: {', '.join(self.names())}, or "
                 "the dotted path of your own."
             )
-        module, _, attribute = known[name].partition(":")
+        module, _, attribute = known[name].full_name.partition(":")
         try:
             return getattr(importlib.import_module(module), attribute)
         except ImportError as error:
@@ -185,7 +201,7 @@ DUMMY_DATA = Registry("DUMMY_DATA", "format with dummy data", "rewind.data.forma
 
 
 def head_modules(model: str, head: str) -> list[str]:
-    """The code of the heads that a method may look up: its own, or any where a model of the user's own looks it up.
+    """The code of the heads that a method may look up: its own, or any where a model of the user's looks it up.
 
     >>> head_modules("clip4clip", "xpool"), head_modules("ridge", "meanP")
     (['rewind.models.heads.xpool:XPool'], [])
@@ -196,28 +212,36 @@ def head_modules(model: str, head: str) -> list[str]:
 
 
 @functools.cache
-def _registered(package: str, variable: str) -> Mapping[str, str]:
-    """Name → ``module:attribute`` of what the modules of a package register."""
+def _registered(package: str, variable: str) -> Mapping[str, Registered]:
+    """Name → what the modules of a package register by it."""
     folder = Path(__file__).parent.joinpath(*package.split(".")[1:])
     decorator = re.compile(
-        rf'^@{variable}\.register\("(?P<name>\w+)".*?\)\n(?:@.*\n)*(?:class|def) (?P<attribute>\w+)', re.MULTILINE
+        rf'^@{variable}\.register\(\s*"(?P<name>\w+)"(?:,\s*tags=(?P<tags>\(.*?\)))?[^@]*?\)\n'
+        r"(?:@.*\n)*(?:class|def) (?P<attribute>\w+)",
+        re.MULTILINE,
     )
     return {
-        match["name"]: f"{package}.{'.'.join(path.relative_to(folder).with_suffix('').parts)}:{match['attribute']}"
+        match["name"]: Registered(
+            f"{package}.{'.'.join(path.relative_to(folder).with_suffix('').parts)}:{match['attribute']}",
+            tuple(re.findall(r'"(.*?)"', match["tags"] or "")),
+        )
         for path in sorted(folder.rglob("*.py"))
         for match in decorator.finditer(path.read_text(encoding="utf-8"))
     }
+
+
+@functools.cache  # properties of methods ask for every job of a workflow
+def _tagged(package: str, variable: str, tag: str) -> tuple[str, ...]:
+    assert tag in TAGS
+    return tuple(sorted(name for name, entry in _registered(package, variable).items() if tag in entry.tags))
 
 
 def import_path(path: str, key: str) -> Any:
     """A module of the user's own, or an attribute of one, by its dotted path.
 
     Raises:
-        RewindError: naming the configuration ``key`` if there is none, or it is Python's own: nothing of the standard
-            library is imported or called because a file names it.
-
-    >>> import_path("rewind.hashing.sha256_of", "methods.*.model").__name__
-    'sha256_of'
+        RewindError: naming the configuration ``key`` if nothing has this path, or it is Python's own: nothing of the
+            standard library is imported or called because a file names it.
     """
     module, _, attribute = path.rpartition(".")
     if _is_standard(path.partition(".")[0]):
@@ -235,7 +259,7 @@ def import_path(path: str, key: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise RewindError(
             f"{key}: cannot find {path!r} ({error}). Modules of your own are looked for among installed packages, in "
-            "folders of PYTHONPATH, and beside the Snakefile of the folder in which you start."
+            "folders of PYTHONPATH, and next to the Snakefile of the folder in which you start."
         ) from error
     home = found.__name__ if isinstance(found, ModuleType) else str(getattr(found, "__module__", None) or "")
     is_code = isinstance(found, type | ModuleType) or inspect.isroutine(found)

@@ -12,7 +12,7 @@ from rewind.errors import RewindError, printable, printable_name
 
 _AGAIN = "rerun; finished work is kept"
 _FREE_SPACE = f"free some space (`df -h` and `df -i` show it) or name another place, and {_AGAIN}"
-_NETWORK_DISK = f"see that the network disk is there, and {_AGAIN}"
+_NETWORK_DISK = f"check that the network disk is connected, and {_AGAIN}"
 _RIGHT = "get permission to use it, or name another place"
 # What to do about an error that neither the content nor the name of a file can cause.
 _MACHINE_REMEDIES = {
@@ -42,7 +42,7 @@ _PATH_REMEDIES = {
 # Error number → what the system says, and what to do.
 _PATH_FAULTS = {code: (os.strerror(code), remedy) for code, remedy in _PATH_REMEDIES.items()}
 _FAULTS = {code: (os.strerror(code), remedy) for code, remedy in _MACHINE_REMEDIES.items()} | _PATH_FAULTS
-# Libraries raise errors of their own with the reason in the text alone.
+# Libraries raise errors of their own with the reason only in the text.
 _FAULTS_BY_TEXT = {
     r"(CUDA|HIP|MPS).*out of memory": (
         "the GPU's memory is used up",
@@ -66,8 +66,6 @@ def user_message(error: BaseException) -> str | None:
 
     Names in it are printable, wherever it will be shown.
 
-    >>> user_message(RewindError("clips.csv: no such file."))
-    'clips.csv: no such file.'
     >>> user_message(OSError(errno.EROFS, "Read-only file system", "results/run.json"))
     'results/run.json: Read-only file system; name a place that can be written, or have the disk mounted for writing.'
     >>> str(user_message(MemoryError("Unable to allocate 7.2 TiB"))).partition(";")[0]
@@ -90,7 +88,7 @@ def user_message(error: BaseException) -> str | None:
 
 
 def is_system_error(error: BaseException) -> bool:
-    """Whether a full disk, a lack of memory or the like is the reason, and not what a file holds."""
+    """Whether a full disk, a lack of memory or the like is the reason, and not the content of a file."""
     fault = _fault_of(error)
     return fault is not None and fault not in _PATH_FAULTS.values()
 
@@ -113,7 +111,7 @@ def path_error_reason(error: OSError) -> str:
 
 
 def _fault_of(error: BaseException) -> tuple[str, str] | None:
-    """What the system says and what to do; None where the machine is not at fault."""
+    """What the system reports and what to do; None where the machine is not at fault."""
     if isinstance(error, MemoryError):
         return _FAULTS[errno.ENOMEM]
     if isinstance(error, OSError) and error.errno:

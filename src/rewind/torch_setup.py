@@ -16,8 +16,8 @@ def set_deterministic(threads: int) -> None:
 
     The seed makes a job that seeds nothing itself draw the same numbers each time it is run.
 
-    TF32 rounds the factors of a product to 10 bits of mantissa and sums in float32, many times as fast. It is used on
-    GPUs alone, and ``NVIDIA_TF32_OVERRIDE=0``, NVIDIA's own switch, forbids it; ``run.json`` says which it was.
+    TF32 rounds the factors of a product to 10 bits of mantissa and sums in float32, many times as fast. It is used only
+    on GPUs, and ``NVIDIA_TF32_OVERRIDE=0``, NVIDIA's own switch, forbids it; ``run.json`` states which it was.
     """
     reproduce_on_cpu()
     torch.manual_seed(0)
@@ -31,8 +31,8 @@ def set_deterministic(threads: int) -> None:
 def reproduce_on_cpu() -> None:
     """Make MKL, where torch has it, give the same bits wherever in memory the same numbers are.
 
-    A run that was killed and goes on has its tensors elsewhere. By itself MKL rounds by their alignment, and by how
-    rows are divided among threads. It reads the variable at its first product; a user's own value stays.
+    A resumed run has its tensors elsewhere. By itself MKL rounds by their alignment, and by how rows are divided among
+    threads. It reads the variable at its first product; a user's own value stays.
     """
     if torch.backends.mkl.is_available():
         branch = "AVX512" if torch.backends.cpu.get_cpu_capability() == "AVX512" else "AVX2"
@@ -42,7 +42,7 @@ def reproduce_on_cpu() -> None:
 def keep_freed_memory() -> None:
     """Let this process keep the memory that tensors free, where the C library can do so (glibc).
 
-    Otherwise every large tensor is mapped from the kernel and zeroed anew: more than half of the time of an
+    Otherwise every large tensor is mapped from the kernel and zeroed again: more than half of the time of an
     EfficientNet on a CPU.
     """
     mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of mallopt(3)
@@ -55,13 +55,7 @@ def keep_freed_memory() -> None:
 def seed_everything(seed: int, deterministic: bool = True) -> None:
     """Seed every source of random numbers; with ``deterministic`` also ask for kernels with reproducible bits.
 
-    Data order and the choice of captions have generators of their own, made from the same seed.
-
-    >>> seed_everything(1)
-    >>> first = torch.rand(2)
-    >>> seed_everything(1)
-    >>> torch.equal(first, torch.rand(2))
-    True
+    Data order and the choice of captions have generators of their own, seeded with the same number.
     """
     random.seed(seed)
     np.random.seed(seed)

@@ -1,4 +1,4 @@
-"""The folder in which Snakemake is run: its Snakefile, and modules of the user's own beside that."""
+"""The folder in which Snakemake is run: its Snakefile, and modules of the user's own next to that."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def require_snakefile() -> Path:
 
 
 def record_modules_folder(snakefile: str | os.PathLike[str]) -> None:
-    """Tell the jobs of a workflow where modules beside its Snakefile are."""
+    """Tell the jobs of a workflow where modules next to its Snakefile are."""
     os.environ[MODULES_VARIABLE] = str(Path(snakefile).resolve().parent)
 
 
 def add_own_modules() -> None:
-    """Let modules beside the Snakefile be imported, in commands as in jobs.
+    """Let modules next to the Snakefile be imported, in commands as in jobs.
 
     They come last, as in Snakemake's jobs: nothing that is installed is replaced by a file of this folder. Call it only
     where the user's configuration names a module.

@@ -115,7 +115,7 @@ def test_the_doctor_shows_what_a_run_records(capsys):
     assert (here["git"]["commit"] or "no git checkout") in text
     for subject in ("Python", "CUDA", "cuDNN", "driver", "GPUs", "cores", "memory", "free disk"):
         assert f" {subject} " in text
-    assert text.splitlines()[-1].startswith(("Rewind can run", "Everything that is needed is there."))
+    assert text.splitlines()[-1].startswith(("Rewind can run", "Everything that is needed is installed."))
 
 
 def part(text: str, *beginnings: str) -> str:

@@ -55,6 +55,19 @@ def test_what_is_refused_leaves_no_file_behind(snakemake: SimpleNamespace, capsy
     assert STUDY.exists() and DATASET.exists()
 
 
+def test_a_folder_needs_no_workflow(snakemake: SimpleNamespace, capsys) -> None:
+    """It gets one, with which `snakemake` goes on; and none where the command fails."""
+    Path("Snakefile").unlink()
+    snakemake.code = 1
+    assert main(ARGUMENTS) == 1
+    assert not Path("Snakefile").exists() and not Path("config/config.yaml").exists()
+    snakemake.code = 0
+    assert main([*ARGUMENTS, "-n"]) == 0
+    assert "wrote Snakefile\nwrote config/config.yaml\n" in capsys.readouterr().out
+    assert yaml.safe_load(Path("config/config.yaml").read_text()) == {"studies": ["doors"]}
+    assert "rewind.packaged" in Path("Snakefile").read_text()
+
+
 def test_what_fails_in_a_job_leaves_no_file_behind(snakemake: SimpleNamespace, capsys) -> None:
     snakemake.code = 1
     assert main(ARGUMENTS) == 1

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+from gpu_check import correctness, speed
+from gpu_check.check import CannotRun, Check, PlannedCheck, Session, format_check, run_checks
+from gpu_check.command import GpuCheckOptions, check_gpu, planned_checks
+from gpu_check.correctness import StepCase
 from messages import expect_message
 from patience import patience
-from rewind.cli.gpu_check import correctness, speed
-from rewind.cli.gpu_check.check import CannotRun, Check, PlannedCheck, Session, format_check, run_checks
-from rewind.cli.gpu_check.command import GpuCheckOptions, check_gpu, planned_checks
-from rewind.cli.gpu_check.correctness import StepCase
 from rewind.cli.main import main
 from rewind.errors import RewindError
 from rewind.models.clip4clip import Clip4Clip
@@ -294,7 +294,7 @@ def test_once_the_device_answers_no_more_nothing_is_blamed_on_the_other_checks(s
     def synchronise(device):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr("rewind.cli.gpu_check.check.synchronise", synchronise)
+    monkeypatch.setattr("gpu_check.check.synchronise", synchronise)
     checks = run_checks(PLANNED, session, minutes=1)
     assert [check.state for check in checks] == ["below goal", *["not run"] * 4]
     assert "since “step”" in checks[1].detail
@@ -332,8 +332,14 @@ def test_the_command_prints_a_summary_writes_json_and_says_by_its_code_whether_a
     assert check_gpu(GpuCheckOptions("cpu"), [PLANNED[0], PLANNED[3], PLANNED[4]]) == 0, "a missed goal is no failure"
 
 
+def test_without_a_checkout_the_command_says_where_the_checks_are(monkeypatch, capsys):
+    monkeypatch.setattr("rewind.cli.main.checkout_folder", lambda: None)
+    assert main(["doctor", "--gpu"]) == 1
+    expect_message(capsys.readouterr().err)
+
+
 def test_without_a_gpu_the_command_says_what_to_do(capsys, monkeypatch):
-    monkeypatch.setattr("rewind.cli.gpu_check.command.count_visible_gpus", lambda: 0)
+    monkeypatch.setattr("gpu_check.command.count_visible_gpus", lambda: 0)
     assert main(["doctor", "--gpu"]) == 1
     expect_message(capsys.readouterr().err)
 

@@ -232,7 +232,7 @@ def test_an_update_rewrites_only_what_the_user_left_alone(tmp_path, capsys, monk
     assert (work / "config/config.yaml").read_text() == "studies: [mine]\n"
     assert not (work / "config/studies/emoji.yaml").exists() and (work / "config/studies/sanw.yaml").exists()
     main(["new", "--update", str(work)])
-    assert "written anew" not in capsys.readouterr().out
+    assert "written again" not in capsys.readouterr().out
 
 
 def test_what_is_said_of_an_installation_holds_there(tmp_path, monkeypatch, capsys):
@@ -307,5 +307,5 @@ def test_the_wheel_alone_runs_a_study_that_is_not_stale_in_a_checkout(wheel, ins
     for name in ("results", ".snakemake"):
         shutil.copytree(work / name, checkout.folder / name)
     assert checkout.stale() == {}, "what a wheel made is up to date in a checkout"
-    checkout.edit("src/rewind/report/tables.py", '"table_gap"', '"table_of_gaps"')
+    checkout.edit("src/rewind/analyses/gap.py", '"table_gap"', '"table_of_gaps"')
     assert checkout.stale() == {"tables": 1, "page": 1}

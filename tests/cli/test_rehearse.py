@@ -11,6 +11,7 @@ import pytest
 
 from messages import expect_error
 from mini_study import Workflow
+from rewind.cli.rehearse import report
 from rewind.cli.rehearse.command import load_with_overrides
 from rewind.cli.rehearse.cost import Machine, estimate_cost
 from rewind.cli.rehearse.shrink import PreparedRehearsal
@@ -82,7 +83,7 @@ def test_every_stage_before_it_was_walked_on_the_users_clips(checkout, broken):
     results = checkout.folder / "results/rehearsal/mine/results/mine"
     assert "the first of your own videos (64 train, 12 valid, 12 test)" in broken.stderr
     assert not (checkout.folder / "results/mine").exists(), "real results are left alone"
-    tables = list((results / "tables").glob("*.md"))
+    tables = list((results / "tables").glob("*table_*.md"))
     assert tables and all(path.name.startswith("rehearsal_") and "REHEARSAL" in path.read_text() for path in tables)
     assert {path.parent.name for path in results.glob("runs/meanP/*/run.json")} == {"seed3", "seed4"}
     history = pd.read_csv(results / "runs/meanP/seed3/history.csv")
@@ -102,6 +103,9 @@ def test_the_whole_is_priced_by_what_was_measured(checkout, broken, monkeypatch)
     assert rows["train"].whole_seconds > rows["train"].seconds > 0 and cost.wall > 0 and cost.disk > 0
     assert rows["ranks"].unit == "scores" and rows["video_shard"].unit == "originals" and rows["tables"].unit == "jobs"
     assert rows["video_shard"].count == 97 and rows["tables"].count == 1 and rows["train"].unit == "forward passes"
+    priced = "\n".join(report.cost_lines(cost, Machine(8, 0, 100.0, price=3600.0)))
+    assert f"At 3600 an hour for that machine: about {cost.wall:,.2f}." in priced
+    assert "an hour" not in "\n".join(report.cost_lines(cost, Machine(8, 0, 100.0)))
     train = rows["train"]
     assert train.whole_seconds >= train.rate * train.count > 0, "the rest is what jobs start with"
 

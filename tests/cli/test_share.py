@@ -27,8 +27,8 @@ from messages import expect_error, expect_message
 from page_reader import Reader
 from rewind.cli.main import main
 from rewind.exports import share
+from rewind.job_values import NamedList
 from rewind.workflow.checksums import write_checksums
-from rewind.workflow.job import NamedList
 
 Members = dict[str, bytes]
 

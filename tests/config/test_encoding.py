@@ -101,7 +101,7 @@ def test_what_is_known_to_fail_is_said_and_what_is_sound_remembered(tmp_path: Pa
             raise RewindError("name: bad: is not there.")
 
     interface = SimpleNamespace(check_encoder=check)
-    monkeypatch.setattr(models.importlib, "import_module", lambda name: interface)
+    monkeypatch.setattr(models, "importlib", SimpleNamespace(import_module=lambda name: interface))
     good, bad = (study(tmp_path, f"{{encoder: open_clip, name: {name}}}") for name in ("good", "bad"))
     for _ in range(2):
         passed = JsonCache(memory)

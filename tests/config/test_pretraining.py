@@ -16,11 +16,12 @@ from rewind.cli.rehearse.cost import MeasuredFolder
 from rewind.cli.rehearse.measured import FinishedJob
 from rewind.config import Study, load_study
 from rewind.config.study import SHARED_PRETRAINING_NOTE
-from rewind.report.figures import curves, style
-from rewind.report.footnotes import Footnotes
+from rewind.figures import curves, style
 from rewind.report.page.document import figure_captions
-from rewind.report.render import write_table
-from rewind.report.tables import TableInputs, build_tables, summary_text
+from rewind.report.tables import build_tables, summary_text
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import write_table
+from rewind.tables.spec import TableInputs
 from table_numbers import FACTS, results
 
 PLAIN = """
@@ -100,7 +101,7 @@ def test_what_cannot_be_meant_is_refused_with_its_remedy(checkout):
     assert "pretraining.seed: 3, but each run starts from a pre-training with its own seed" in text
     assert "pretraining.shared: true" in text and "Traceback" not in text
     text = checkout.run("-n", "results/mini/pretrained/model.safetensors", ok=False)
-    assert "mini has towers of each seed: ask for the file with seed<k>/ in its path" in text
+    assert "mini has towers of each seed: request the file with seed<k>/ in its path" in text
 
 
 @pytest.mark.workflow
@@ -115,7 +116,7 @@ def test_a_shared_pre_training_stands_in_every_caption_of_a_run(checkout):
         assert text["md"].splitlines()[0].endswith(f"{SHARED_PRETRAINING_NOTE}**"), stem
         assert re.search(rf"^\\caption{{.*{SHARED_PRETRAINING_NOTE}\.}}$", text["tex"], re.M), stem
         assert re.search(rf"<caption>.*{SHARED_PRETRAINING_NOTE}</caption>", text["html"]), stem
-    notes = (folder / "tables/table_A_origin.md").read_text()
+    notes = (folder / "tables/notes.md").read_text()
     assert "once for all runs (seed 4: best epoch 1): everything is given one pre-training" in notes
     assert "Only the backbone is trained by gradient descent: there are no training seeds" in notes
 

@@ -12,6 +12,7 @@ from scipy.stats import binomtest
 
 from checkout import ROOT
 from messages import expect_message, refusal
+from rewind.analyses.groups import group_of_queries, results_by_group
 from rewind.cli.rehearse import shrink
 from rewind.cli.rehearse.weights import RehearsedTowers
 from rewind.config import Dataset, load_dataset
@@ -20,18 +21,17 @@ from rewind.data.dummy import SplitSizes
 from rewind.data.formats import rtime, shapes, table
 from rewind.data.groups import dataset_has_groups, read_groups
 from rewind.errors import ConfigErrors
+from rewind.figures.groups import MAX_GROUPS, group_intervals
 from rewind.io.cache import JsonCache
 from rewind.io.files import read_json, read_spreadsheet, write_json
-from rewind.report.figures.groups import MAX_GROUPS, group_intervals
-from rewind.report.footnotes import Footnotes
-from rewind.report.render import write_table
-from rewind.report.results import BELOW_CHANCE
-from rewind.report.tables import TableInputs, build_tables
+from rewind.report.tables import build_tables
 from rewind.statistics.bounds import wilson_interval, wilson_statistic
 from rewind.statistics.chance import MIN_TESTED_CLUSTERS
-from rewind.statistics.groups import results_by_group
 from rewind.statistics.pairs import RandomFactors
-from rewind.statistics.study import group_of_queries
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import write_table
+from rewind.tables.results import BELOW_CHANCE
+from rewind.tables.spec import TableInputs
 from rewind.workflow.config import load_checked_config
 from rewind.workflow.preflight import annotations
 from table_numbers import FACTS, VALUES, results
@@ -219,7 +219,7 @@ def test_the_table_marks_what_was_shown_and_names_what_was_not_tested() -> None:
     given = of_groups(["Orbit", "fill"])
     given.loc[given["group"] == "fill", ["clusters", "p_holm", "family"]] = [9, np.nan, 0]
     given.loc[(given["group"] == "Orbit") & (given["method"] == "seqLSTM"), "estimate"] = 12.0
-    made = results(setting="binary", groups=given)
+    made = results(setting="binary", analyses={"groups": given})
     inputs = TableInputs(made, ["binary"], Footnotes.from_json(FACTS), "RTime")
     table = next(table for table in build_tables(inputs) if table.kind == "groups")
     rows = {row[0].text: row for group in table.groups for row in group.rows}
@@ -235,7 +235,7 @@ def test_the_name_of_a_group_is_no_formula_in_a_spreadsheet(tmp_path: Path) -> N
     """Names of groups and labels of methods come from files that somebody else made."""
     name = "+1+cmd|' /C calc'!A0"
     labels = {method: method for method in VALUES} | {"meanP": "=HYPERLINK(A1)"}
-    made = results(setting="binary", groups=of_groups([name, "fill"]), labels=labels)
+    made = results(setting="binary", analyses={"groups": of_groups([name, "fill"])}, labels=labels)
     inputs = TableInputs(made, ["binary"], Footnotes.from_json(FACTS))
     paths = [write_table(tmp_path, one)[-1] for one in build_tables(inputs)]
     cells = [cell for path in paths for row in csv.reader(path.open(newline="")) for cell in row]

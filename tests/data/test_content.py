@@ -19,8 +19,8 @@ from rewind.config import Image, Video
 from rewind.config.load import load_dataset, load_study
 from rewind.data.captions import clips_digest, embeddings_digest
 from rewind.io.files import read_csv, write_csv, write_json
-from rewind.report.footnotes import Footnotes, finish_sentences, study_sentences
 from rewind.report.study import _decoding_facts, _hardware_counts
+from rewind.tables.footnotes import Footnotes, finish_sentences, study_sentences
 from rewind.training.run import TrainingJob
 from rewind.video.prepare import prepare_report
 

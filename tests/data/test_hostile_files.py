@@ -148,6 +148,13 @@ def header_of(shape: tuple[int, ...]) -> bytes:
     return stream.getvalue() + bytes(16)
 
 
+def header_of_version_3(shape: tuple[int, ...]) -> bytes:
+    """The same in the version that NumPy writes for structured arrays only."""
+    first = header_of(shape)
+    length = int.from_bytes(first[8:10], "little")
+    return first[:6] + b"\x03\x00" + length.to_bytes(4, "little") + first[10:]
+
+
 def damaged(write: Callable[[Path], None], at: float) -> Callable[[Path], None]:
     """The same file with 40 other bytes at a place."""
 
@@ -346,6 +353,7 @@ NAMES = {
     "numbers": npy_of(VECTORS),
     "one text": npy_of(np.array("a")),
     "a header that lies": bytes_of(header_of((10**6, 10**6))),
+    "a header of version 3 that lies": bytes_of(header_of_version_3((10**6, 10**6))),
     "bytes in Latin-1": npy_of(np.array(["café".encode("latin-1")])),
 }
 WEIGHTS = {"a list": torch_of([1, 2]), "a number": torch_of(7), "half": torch_of({"a": 1, "b": torch.ones(1)})}
@@ -357,6 +365,7 @@ NPZ_WRONG = {
     "lengths that are negative": npz_of(ids=IDS, vectors=VECTORS, lengths=np.array([-1, 3])),
     "ids of two axes": npz_of(ids=VECTORS, vectors=VECTORS),
     "a header that lies": member_of(header_of((10**6, 10**6))),
+    "a header of version 3 that lies": member_of(header_of_version_3((10**6, 10**6))),
     "a header without end": member_of(b"\x93NUMPY\x01\x00\xff\xff{'descr':"),
     "no array at all": member_of(b"text"),
     "a member that is no array": member_of(b"text", "vectors"),
@@ -764,6 +773,7 @@ INSIDE = {
     "training/checkpoint.py:StateFile.load": "catches whatever torch raises",
     "workflow/checksums.py": "catches whatever libraries raise",
     "io/files.py:require_intact_archive": "is a guard itself",
+    "io/files.py:_refuse_structured_arrays": "is a guard itself",
     "io/files.py:write_stored_npz": "writes",
     "exports/share.py:share_study": "writes",
     "data/readers.py:find_stored_rows": "called inside of a guard: read_embedding_file",
@@ -771,13 +781,10 @@ INSIDE = {
     "models/towers.py": "packages",
     "data/formats/emoji.py:_make_clip": "packages",
     "encoders/shards.py:read_shard": "own state",
-    "cli/gpu_check/correctness.py:_compare_processes": "own state",
     "cli/rehearse/measured.py:_read_job": "own state",
     "video/sources.py": "own state",
     # Of stages of the workflow, whose inputs are looked at by workflow/checksums.py before the job.
-    "report/batches.py": "a stage's output",
     "statistics/cosine_gaps.py:_read_matrices": "a stage's output",
-    "report/study.py:_read_histories": "a stage's output",
     "video/frames.py:_PackedImage.__init__": "a stage's output",
     "video/shards.py": "a stage's output",
 }

@@ -10,8 +10,9 @@ import pytest
 from messages import expect_message, invalid, refusal
 from rewind.config import Dataset
 from rewind.config.dataset import ShapesSource
-from rewind.data.formats.shapes import EVENTS, compose_splits, describe_scene, read_foils
+from rewind.data.formats.shapes import read_foils
 from rewind.data.questions import has_answers, has_caption_pairs, has_foils, make_answers, make_foils, reader_names
+from rewind.data.scenes import EVENTS, compose_splits, describe_scene
 
 CLIPS = "item_id,caption,reverse_caption\n" + "".join(f"v{n},a door opens {n},a door closes {n}\n" for n in range(3))
 

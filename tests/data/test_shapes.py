@@ -13,7 +13,7 @@ from messages import refusal
 from rewind.config import Dataset
 from rewind.data import clip_writer
 from rewind.data.formats import shapes
-from rewind.data.formats.shapes import (
+from rewind.data.scenes import (
     BACKGROUNDS,
     COLOUR_RGB,
     COLOURS,

@@ -28,9 +28,9 @@ from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.evaluation.similarity import compute_similarity
 from rewind.exports import encoder
 from rewind.io.files import write_text
+from rewind.job_values import Job, NamedList, Outputs
 from rewind.loading.run_data import RunData
 from rewind.workflow.checksums import clear_checksums, write_checksums
-from rewind.workflow.job import Job, NamedList, Outputs
 
 needs_mteb = pytest.mark.skipif(
     importlib.util.find_spec("mteb") is None, reason="MTEB is not installed (pip install 'rewind-bench[mteb]')"

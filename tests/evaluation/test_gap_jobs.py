@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,25 +14,23 @@ import torch
 
 from checkout import ROOT
 from messages import expect_message, refusal
+from rewind.analyses.cosine_gap import draw, layout
 from rewind.config import Study, load_study
 from rewind.config.study import RunSpec
 from rewind.evaluation.cosine_gap import compute_cosines
+from rewind.figures.gaps import cosine_densities
 from rewind.io.files import read_csv
+from rewind.job_values import Job, NamedList, Outputs
 from rewind.models.retriever import Retriever
 from rewind.models.viclip import TextSize, ViclipArchitecture, VisionSize
-from rewind.report.cosine_gap import CosineGapResults, format_cosine_gap_table
-from rewind.report.figures.gaps import cosine_densities
-from rewind.report.render import write_table
-from rewind.report.study import (
-    GapFiles,
-    _repeated_frames_note,
-    load_gap_results,
-    make_cosine_gap_figure,
-    noise_labels,
-)
-from rewind.report.tables import TableInputs, build_tables, summary_text
+from rewind.report.study import _repeated_frames_note, read_result
+from rewind.report.tables import build_tables, summary_text
 from rewind.statistics.cosine_gaps import compute_cosine_gap
 from rewind.statistics.pairs import RandomFactors
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import write_table
+from rewind.tables.results import Results
+from rewind.tables.spec import TableInputs
 from rewind.training.run import TrainingJob, train_run
 from search_runs import make_data
 from table_numbers import results
@@ -78,8 +78,19 @@ def study_of(folder: Path) -> Study:
     )
 
 
+def numbers(study: Study, files: SimpleNamespace) -> Results:
+    """What the report reads of them."""
+    tables = {"cosine_gap_runs": files.runs, "cosine_gap": files.intervals, "cosine_gap_pairs": files.pairs}
+    untrained = [name for name, method in study.methods.items() if method.baseline]
+    return results(
+        labels=study.labels(),
+        baselines=untrained,
+        analyses={name: read_csv(path) for name, path in tables.items()},
+    )
+
+
 @pytest.fixture(scope="module")
-def walls(tmp_path_factory) -> tuple[Path, Study, GapFiles]:
+def walls(tmp_path_factory) -> tuple[Path, Study, SimpleNamespace]:
     """Cosines of every run, and what the rule `cosine_gap` makes of them."""
     folder = tmp_path_factory.mktemp("walls")
     (folder / "tiny.json").write_text(SIZE.model_dump_json())
@@ -94,7 +105,8 @@ def walls(tmp_path_factory) -> tuple[Path, Study, GapFiles]:
             train_run(job, place / "model.safetensors", place / "history.csv", place / "run.json")
             cosines[method, seed] = str(folder / f"cosines/{method}/seed{seed}.npz")
             compute_cosines(job.folder(), str(place / "model.safetensors"), cosines[method, seed])
-    files = GapFiles(*(str(folder / name) for name in ("gap.csv", "intervals.csv", "pairs.csv", "counts.csv")))
+    names = {"runs": "cosine_gap", "intervals": "intervals", "pairs": "pairs", "counts": "counts"}
+    files = SimpleNamespace(**{name: str(folder / f"{file}.csv") for name, file in names.items()})
     compute_cosine_gap(
         *(data, "walls", cosines, study.pairs(), study.statistics, RandomFactors.of(study.random_factors())),
         *(files.runs, files.intervals, files.pairs, files.counts),
@@ -154,7 +166,7 @@ def test_statistics_agree_with_the_runs(walls) -> None:
 
 def test_tables_and_the_picture(walls, tmp_path) -> None:
     _, study, files = walls
-    inputs = TableInputs(results(), dataset="Walls", gaps=load_gap_results(study, files), noise=noise_labels(study))
+    inputs = TableInputs(numbers(study, files), dataset="Walls", facts=Footnotes(noise=["InfoNCE, noise"]))
     for table in build_tables(inputs):
         write_table(tmp_path, table)
     text = summary_text(inputs)
@@ -175,7 +187,9 @@ def test_tables_and_the_picture(walls, tmp_path) -> None:
     pairs = (tmp_path / "table_cosine_gap_pairs.md").read_text()
     assert "HNAC + cross-attention − InfoNCE" in pairs and "Holm" in pairs
     assert {path.suffix for path in tmp_path.glob("table_cosine_gap.*")} == {".md", ".tex", ".html", ".csv"}
-    make_cosine_gap_figure(study, files.counts, tmp_path / "cosine_gap.png")
+    picture = Outputs([str(tmp_path / "cosine_gap.png")], {})
+    given = NamedList([], {"counts": files.counts}), picture, NamedList([], {"study": study.fingerprint()})
+    draw(Job("cosine_gap_figure", *given, {}, 1, {}, "log"))
     sizes = [(tmp_path / f"cosine_gap.{kind}").stat().st_size for kind in ("png", "pdf")]
     assert min(sizes) > 5_000
 
@@ -200,14 +214,13 @@ def test_densities_hold_the_counts_and_their_means_are_a_gap_apart(walls) -> Non
 
 
 def test_numbers_of_a_method_that_the_study_lacks_are_refused(walls) -> None:
-
-    _, _, files = walls
-    runs, intervals, pairs = (read_csv(path) for path in (files.runs, files.intervals, files.pairs))
+    _, study, files = walls
+    made = numbers(study, files)
     with refusal("cosine_gap.csv"):
-        CosineGapResults(runs, intervals, pairs, {"infonce": "InfoNCE"})
-    alone = runs["method"] == "infonce"
-    few = CosineGapResults(runs[alone], intervals[intervals["method"] == "infonce"], pairs[:0], {"infonce": "InfoNCE"})
-    assert len(format_cosine_gap_table(few).columns) == 7, "no column for what nobody has"
+        read_result(files.runs, {"infonce"})
+    alone = {name: table[table["method"] == "infonce"] for name, table in made.analyses.items() if "method" in table}
+    few = TableInputs(dataclasses.replace(made, labels={"infonce": "InfoNCE"}, analyses=alone))
+    assert len(layout(few).columns) == 7, "no column for what nobody has"
 
 
 def test_noise_and_cached_features_do_not_go_together(walls, monkeypatch) -> None:

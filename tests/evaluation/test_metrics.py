@@ -19,9 +19,11 @@ import rewind.ranking_metrics
 from checkout import ROOT
 from library import _stored_config, _stored_files
 from messages import expect_message, invalid, refusal
+from rewind.analyses.gap import gap_metrics, gap_notes
 from rewind.config import Study
 from rewind.config.report import Statistics
 from rewind.evaluation.ranking import compute_metrics, validation_scores
+from rewind.figures import forest
 from rewind.ranking_metrics import (
     FRACTION,
     METRICS,
@@ -32,20 +34,20 @@ from rewind.ranking_metrics import (
     metrics_by_name,
     reciprocal_rank,
 )
-from rewind.report.figures import forest
-from rewind.report.footnotes import Footnotes
-from rewind.report.notes import setting_sentences
-from rewind.report.render import render_markdown, write_table
-from rewind.report.results import Results
-from rewind.report.setting_table import compare_in_setting
 from rewind.report.study import load_results
-from rewind.report.tables import TableInputs, build_tables, gap_metrics, gap_notes
+from rewind.report.tables import build_tables
 from rewind.statistics.bootstrap import Resamples
 from rewind.statistics.calibration import calibrate
 from rewind.statistics.comparisons import compare_methods
 from rewind.statistics.pairs import _bootstrap_differences
 from rewind.statistics.simulation import Design, draw_ranks, metric_values, true_means
 from rewind.statistics.variance import Clusters
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.notes import setting_notes
+from rewind.tables.render import render_markdown, write_table
+from rewind.tables.results import Results
+from rewind.tables.settings import compare_in_setting
+from rewind.tables.spec import TableInputs
 from table_numbers import results
 
 COLUMNS = ["R@1", "nDCG@10 interval"]
@@ -183,8 +185,8 @@ def test_one_entry_is_a_column_with_intervals_comparisons_and_letters(made, tmp_
     assert [column.title for column in table.columns] == ["R@1", "nDCG@10"] and table.deciding == "nDCG@10"
     assert 0 < best.low < best.estimate < best.high < 1 and best.beats == ("b", "c") and best.best
     assert not any(row.cells[0].beats for row in table.rows), "one metric decides"
-    said = " ".join(setting_sentences(Footnotes(), table))
-    expect_message(next(sentence for sentence in setting_sentences(Footnotes(), table) if "nDCG@k" in sentence))
+    said = " ".join(setting_notes(Footnotes(), table))
+    expect_message(next(sentence for sentence in setting_notes(Footnotes(), table) if "nDCG@k" in sentence))
     assert "MRR" not in said and "MnR" not in said, "notes say what is shown"
     assert "of nDCG" not in said
     tables = {one.name: one for one in build_tables(TableInputs(made, ["hard"], Footnotes(), "T"))}

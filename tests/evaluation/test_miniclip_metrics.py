@@ -12,7 +12,7 @@ from golden_numbers import Numbers, agree, load, load_json
 from rewind.config import Backbone, Frames, Study, Text
 from rewind.evaluation.ranking import compute_metrics, rank_table
 from rewind.report.method_json import method_metrics
-from rewind.report.results import Results
+from rewind.tables.results import Results
 
 NUMBERS = load_json("miniclip.json")
 WORDS = Text(tokenizer="miniclip", max_words=12)

@@ -7,12 +7,13 @@ import torch
 
 from messages import refusal
 from rank_rows import ranks
+from rewind.analyses.order import read_order_ranks
 from rewind.config.evaluation import Evaluation, OrderControl
 from rewind.config.report import Statistics
 from rewind.evaluation.order import ReorderedFrames, shown_frames
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.loading.frame_source import CachedFrames
-from rewind.statistics.order import order_table, read_order_ranks
+from rewind.statistics.controls import compare_with_controls
 from rewind.statistics.pairs import RandomFactors
 from training_runs import CAPTIONS, retriever
 
@@ -96,7 +97,7 @@ def made_ranks(count: int = 40):
 
 def test_a_loss_is_the_difference_of_the_same_queries():
     whole, controlled = made_ranks()
-    rows = order_table(whole, controlled, "origin", Statistics(resamples=100), RandomFactors())
+    rows = compare_with_controls(whole, controlled, "origin", Statistics(resamples=100), RandomFactors())
     found = rows[rows["metric"] == "R@1"].set_index("method")
     for method in ("seq", "mean"):
         hits = [

@@ -19,11 +19,12 @@ from rewind.evaluation.run_metrics import compute_ranks, join_metrics
 from rewind.evaluation.trec import export_trec
 from rewind.io.files import read_csv, write_npz
 from rewind.models.precomputed import PrecomputedScores
-from rewind.report.results import Results
-from rewind.report.tables import TableInputs, summary_text
+from rewind.report.tables import summary_text
 from rewind.statistics.pairs import RandomFactors
 from rewind.statistics.rank_files import read_not_evaluated
 from rewind.statistics.study import compute_statistics
+from rewind.tables.results import Results
+from rewind.tables.spec import TableInputs
 
 pytest_plugins = ["brought_files"]
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from rewind.analyses.transductive import NormalisedScores, transductive_ranks
 from rewind.data.readers import MISSING_SCORE
 from rewind.data.score_matrix import write_scores
-from rewind.evaluation.transductive import NormalisedScores, transductive_ranks
 
 NORMALISATIONS = ["dual_softmax", "qb_norm"]
 

@@ -13,13 +13,13 @@ from scipy import stats
 
 from labelled_images import write_cifar10
 from messages import expect_message, refusal
+from rewind.analyses.zero_shot import join_zero_shot
 from rewind.config import Backbone, Study, Text
 from rewind.config.evaluation import ZeroShot
 from rewind.evaluation.zero_shot import compute_zero_shot
 from rewind.io.files import write_npz
 from rewind.loading.run_data import RunData
 from rewind.statistics.pairs import ACCURACY_PAIR_COLUMNS, RandomFactors, accuracy_interval, accuracy_pairs
-from rewind.statistics.zero_shot import join_zero_shot
 from rewind.training.run import TrainingJob, train_run
 from rewind.workflow.config import zero_shot_file
 from search_runs import make_data, spec_of

@@ -11,7 +11,8 @@ from messages import refusal
 from rewind.config import Backbone, Method
 from rewind.config.evaluation import Evaluation
 from rewind.loading.frame_source import CachedFrames
-from rewind.loading.run_data import IdentifiedText, PreparedSplit
+from rewind.loading.run_data import PreparedSplit
+from rewind.loading.text import IdentifiedText
 from rewind.models.blind import BlindProduct, CaptionOnly, ClipOnly, SingleFrame, check_blind
 from rewind.models.checkpoint import load_model, save_model
 from rewind.models.embeddings import EmbeddingTowers

@@ -380,3 +380,13 @@ def test_frames_in_order_of_content_keep_padding_last_and_break_ties_by_the_next
     frames = torch.tensor([[[2.0, 1.0], [1.0, 5.0], [1.0, 3.0], [0.0, 0.0]]])
     found = sort_by_content(frames, torch.tensor([[1, 1, 1, 0]]))
     assert found.tolist() == [[[1.0, 3.0], [1.0, 5.0], [2.0, 1.0], [0.0, 0.0]]]
+
+
+def test_a_frame_s_weight_does_not_depend_on_its_place_in_the_batch():
+    """A clip and its mirror are at different places where nobody says that they are twins."""
+    torch.manual_seed(0)
+    head = Wti(width=96).eval()
+    for count in (3, 4, 5, 7, 9) * 40:
+        frames, place = torch.randn(count, 3, 96), torch.randperm(count)
+        there = head.of_clips({"frames": frames[place], "mask": torch.ones(count, 3)})["weight"]
+        assert torch.equal(head.of_clips({"frames": frames, "mask": torch.ones(count, 3)})["weight"][place], there)

@@ -13,6 +13,7 @@ import torch
 from checkout import CHALLENGE
 from golden_numbers import agree, load
 from messages import refusal
+from rewind.analyses.efficiency import EFFICIENCY_COLUMNS, efficiency_table
 from rewind.config import Backbone, Method, RunSpec, Text, Training
 from rewind.config.evaluation import Evaluation
 from rewind.data.readers import NpzArchive
@@ -23,8 +24,7 @@ from rewind.loading.run_data import EmbeddingFrames, TrainingData, _with_widths
 from rewind.losses.infonce import infonce
 from rewind.models.embeddings import build as build_towers
 from rewind.models.translator import GeometryTranslator, build, make_translator
-from rewind.report.efficiency_table import EFFICIENCY_COLUMNS, efficiency_table
-from rewind.report.render import MARKUPS
+from rewind.tables.render import MARKUPS
 from rewind.torch_setup import seed_everything
 from rewind.training.checkpoint import StateFile
 from rewind.training.loop import train_model

@@ -9,18 +9,18 @@ import pytest
 
 import verdict_numbers
 from messages import expect_message
-from rewind.report import tables
 from rewind.report.answer import study_findings
-from rewind.report.cosine_gap import CosineGapResults
-from rewind.report.footnotes import Footnotes
-from rewind.report.render import render_text
-from rewind.report.tables import TableInputs
+from rewind.report.tables import build_tables
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import render_text
+from rewind.tables.settings import compare_in_setting
+from rewind.tables.spec import TableInputs
 from table_numbers import FACTS, TESTS, VALUES, pairs, results
 
 
-def said(made, settings=("hard",), **more):
+def said(made, settings=("hard",)):
     """Heading → its sentences in one text."""
-    answers = study_findings(made, settings, **more)
+    answers = study_findings(made, settings)
     assert all(len(one.sentences) <= 3 for one in answers if not one.heading.startswith("Verdict"))
     found = {one.heading: " ".join([*one.sentences, *one.remarks]) for one in answers}
     for text in found.values():
@@ -29,9 +29,9 @@ def said(made, settings=("hard",), **more):
     return found
 
 
-def answer(made, heading="Hard, T2V R@1", settings=("hard",), **more):
+def answer(made, heading="Hard, T2V R@1", settings=("hard",)):
     """The sentences under a heading; they are those of the snapshot."""
-    text = said(made, settings, **more)[heading]
+    text = said(made, settings)[heading]
     expect_message(text)
     return text
 
@@ -39,7 +39,7 @@ def answer(made, heading="Hard, T2V R@1", settings=("hard",), **more):
 def printed(made, settings=("hard",)):
     """Every table of the study in plain text."""
     facts = Footnotes.from_json(FACTS)
-    return "\n".join(render_text(table) for table in tables.build_tables(TableInputs(made, settings, facts)))
+    return "\n".join(render_text(table) for table in build_tables(TableInputs(made, settings, facts)))
 
 
 def test_the_best_its_interval_and_its_leads():
@@ -55,8 +55,8 @@ def test_numbers_are_those_of_the_tables():
     whole = printed(made)
     for number in re.findall(r"\d+\.\d+", text):
         assert number in whole, number
-    best, *_ = tables.compare_in_setting(made, "hard").rows
-    cell = {row.method: row.cells[0] for row in tables.compare_in_setting(made, "hard").rows}
+    best, *_ = compare_in_setting(made, "hard").rows
+    cell = {row.method: row.cells[0] for row in compare_in_setting(made, "hard").rows}
     assert cell["seqTransf"].beats == ("a",) and best
 
 
@@ -136,7 +136,7 @@ def zero_shot(p):
         {"method": m, "estimate": e, "low": e - 1, "high": e + 1, "seeds": 2} for m, e in (("meanP", 12), ("x", 15))
     ]
     one = {"first": "meanP", "second": "x", "difference": -3.0, "low": -4.0, "high": -2.0, "p_holm": p, "family": 1}
-    return {"zero_shot": pd.DataFrame(rows).assign(**shared), "zero_shot_pairs": pd.DataFrame([one])}
+    return {"analyses": {"zero_shot": pd.DataFrame(rows).assign(**shared), "zero_shot_pairs": pd.DataFrame([one])}}
 
 
 def test_zero_shot_accuracy_is_asked_too():
@@ -160,14 +160,21 @@ def cosine(p, gap=(0.2, 0.3)):
     ]
     one = {"first": "a", "second": "b", **keys, "difference": -0.1, "low": -0.2, "high": 0.0, "p_holm": p, "family": 1}
     labels = {"a": "InfoNCE", "b": "HNAC", "c": "tight"}
-    return CosineGapResults(pd.DataFrame(runs), pd.DataFrame(intervals), pd.DataFrame([one]), labels)
+    tables = {"cosine_gap_runs": runs, "cosine_gap": intervals, "cosine_gap_pairs": [one]}
+    return results(
+        dict.fromkeys(labels, VALUES["meanP"]),
+        {},
+        labels=labels,
+        baselines=(),
+        analyses={name: pd.DataFrame(rows) for name, rows in tables.items()},
+    )
 
 
 def test_a_cosine_gap_is_no_retrieval_score():
-    text = answer(results(), "Cosine gap, test split", gaps=cosine(0.03))
+    text = answer(cosine(0.03), "Cosine gap, test split")
     assert "0.300 [0.200, 0.400]" in text and "15.0% (InfoNCE)" in text and text.endswith("tight.")
 
 
 def test_what_is_not_defined_is_said():
-    text = answer(results(), "Cosine gap, test split", gaps=cosine(np.nan, gap=(0.2, np.nan)))
+    text = answer(cosine(np.nan, gap=(0.2, np.nan)), "Cosine gap, test split")
     assert text.startswith("InfoNCE: 0.200 [0.100, 0.300].") and "HNAC." in text

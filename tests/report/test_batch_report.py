@@ -10,9 +10,10 @@ import pytest
 
 from messages import refusal
 from mini_study import Workflow
+from rewind.analyses.batches import BATCH_COLUMNS, report
 from rewind.config import Method, Study
-from rewind.report.batches import BATCH_COLUMNS, report_batches
-from rewind.workflow.job import Job, NamedList, Outputs, run_script
+from rewind.job_values import Job, NamedList, Outputs
+from rewind.workflow.job import run_script
 
 STUDY = Study(
     name="s",
@@ -34,12 +35,21 @@ def histories(folder, columns=BATCH_COLUMNS):
     return found
 
 
+def batches(folder, found):
+    """The job of the rule."""
+    figures = [str(folder / f"figures/batches.{suffix}") for suffix in ("png", "pdf", "svg")]
+    table = str(folder / "batches.csv")
+    params = {"runs": list(found), "study": STUDY.model_dump(mode="json")}
+    inputs = NamedList(found.values(), {"histories": list(found.values())})
+    return Job("batches", inputs, Outputs([*figures, table], {"table": table}), NamedList([], params), {}, 1, {}, "log")
+
+
 def test_every_epoch_of_every_described_run_has_a_row(tmp_path):
-    report_batches(STUDY, histories(tmp_path), tmp_path / "batches.csv", tmp_path / "batches")
+    report(batches(tmp_path, histories(tmp_path)))
     table = pd.read_csv(tmp_path / "batches.csv")
     assert list(table) == ["method", "seed", "epoch", *BATCH_COLUMNS] and set(table["method"]) == {"topical"}
     assert table["seed"].tolist() == [3, 3, 4, 4] and np.array_equal(table["topical_pct"], [3, 4, 4, 5])
-    assert all((tmp_path / f"batches.{kind}").stat().st_size > 2000 for kind in ("png", "pdf"))
+    assert all((tmp_path / f"figures/batches.{kind}").stat().st_size > 2000 for kind in ("png", "pdf"))
 
 
 @pytest.mark.workflow
@@ -57,16 +67,11 @@ def test_a_study_asks_for_it_where_batches_are_topical(tmp_path):
 
 def test_histories_that_say_nothing_are_refused(tmp_path):
     with refusal("s"):
-        report_batches(STUDY, histories(tmp_path, ()), tmp_path / "batches.csv", tmp_path / "batches")
+        report(batches(tmp_path, histories(tmp_path, ())))
 
 
 def test_the_job_writes_the_files_that_its_rule_declares(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = histories(tmp_path)
-    files = [str(tmp_path / name) for name in ("batches.csv", "figures/batches.png", "figures/batches.pdf")]
-    params = {"runs": list(found), "study": STUDY.model_dump(mode="json")}
-    given = Job(
-        "batches", NamedList(found.values(), {}), Outputs(files, {}), NamedList([], params), {}, 1, {}, "batches.log"
-    )
+    given = batches(tmp_path, histories(tmp_path))
     run_script(given)
-    assert all(Path(path).stat().st_size for path in files)
+    assert all(Path(path).stat().st_size for path in given.output)

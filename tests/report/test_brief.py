@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from rewind.report.footnotes import Footnotes
-from rewind.report.latex import escape_latex
-from rewind.report.render import write_table
-from rewind.report.short_notes import with_latex_notes
-from rewind.report.tables import TableInputs, build_tables
+from rewind.report.tables import build_tables
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.latex import escape_latex
+from rewind.tables.render import write_table
+from rewind.tables.short_notes import with_latex_notes
+from rewind.tables.spec import TableInputs
 from table_numbers import FACTS, results
 
 

@@ -8,8 +8,8 @@ from matplotlib.colors import to_hex
 
 from figure_texts import assert_legible
 from messages import expect_message, refusal
+from rewind.figures import style
 from rewind.report.examples import retrieval_examples, twin_choices
-from rewind.report.figures import style
 
 
 def query(caption="a red circle rises", truth=0, rank=1.0, shape=(112, 112, 3), top=5):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from figure_texts import assert_legible
 from messages import expect_message, refusal
-from rewind.report.figures import curves, forest, ranks, style
-from rewind.report.figures import ranks as rank_intervals
+from rewind.figures import curves, forest, ranks, style
+from rewind.figures import ranks as rank_intervals
 
 HEADS = {m: m for m in ("meanP", "seqLSTM", "seqTransf", "tightTransf")}
 SIX = {"chance": "chance", **HEADS, "ridge": "ridge (closed form)"}

@@ -8,11 +8,13 @@ import pytest
 
 from figure_texts import assert_legible
 from messages import expect_message
+from rewind.analyses.order import CONTROL_TITLES, draw_profile
+from rewind.config import Study
 from rewind.report.answer import study_findings
-from rewind.report.figures.gaps import order_profile
-from rewind.report.footnotes import Footnotes
-from rewind.report.render import MARKUPS
-from rewind.report.tables import CONTROL_TITLES, TableInputs, build_tables
+from rewind.report.tables import build_tables
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import MARKUPS
+from rewind.tables.spec import TableInputs
 from table_numbers import FACTS, results
 from table_texts import markdown_rows
 
@@ -34,7 +36,7 @@ def order(losses=LOSSES, controls=("shuffled", "reversed")):
 
 
 def given():
-    return results(setting="origin", frame_order=order())
+    return results(setting="origin", analyses={"order": order()})
 
 
 def table(made):
@@ -56,15 +58,33 @@ def test_the_answer_says_what_backwards_and_shuffled_frames_cost():
     finding = next(f for f in study_findings(given(), ["origin"]) if f.heading == "Order of frames")
     assert len(finding.sentences) == 2 and finding.sentences[0].startswith("Frames backwards: costs seqTransf 30.0 [")
     expect_message("\n".join([*finding.sentences, *finding.remarks]))
-    one = dataclasses.replace(given(), frame_order=order(controls=("frozen",)))
+    one = dataclasses.replace(given(), analyses={"order": order(controls=("frozen",))})
     expect_message(next(f for f in study_findings(one, ["origin"]) if f.heading == "Order of frames").sentences[0])
     assert not any(f.heading == "Order of frames" for f in study_findings(results(setting="origin"), ["origin"]))
 
 
+def test_the_answer_says_what_improves_and_follows_the_metrics_direction():
+    losses = {"meanP": (-9.0, 0.001), "seqLSTM": (2.0, 0.4), "seqTransf": (30.0, 0.001)}
+
+    def said(made):
+        finding = next(f for f in study_findings(made, ["origin"]) if f.heading == "Order of frames")
+        expect_message("\n".join([*finding.sentences, *finding.remarks]))
+        return finding
+
+    better = said(results(setting="origin", analyses={"order": order(losses, ("reversed",))}))
+    assert "costs seqTransf 30.0 [27.0, 34.0]; makes meanP 9.0 [5.0, 12.0] better;" in better.sentences[0]
+    by_rank = said(results(setting="origin", primary="MnR", analyses={"order": order(losses, ("reversed",))}))
+    assert "costs meanP 9.0 [5.0, 12.0]; makes seqTransf 30.0 [27.0, 34.0] better;" in by_rank.sentences[0]
+    assert (
+        "not shown to change seqLSTM (loss: −2.0 [−6.0, 1.0])" in by_rank.sentences[0]
+        and "points" not in by_rank.remarks[0]
+    )
+
+
 @pytest.mark.parametrize("controls", [("reversed",), tuple(CONTROL_TITLES)])
 def test_the_picture_draws_values_and_the_ends_of_losses(controls):
-    labels = {"meanP": "meanP", "seqLSTM": "seqLSTM", "seqTransf": "seqTransf", "chance": "Chance"}
-    fig = order_profile(order(controls=controls), labels, CONTROL_TITLES, "R@1", 0.95)
+    study = Study(name="s", dataset="d", methods={name: {} for name in LOSSES}, evaluation={"settings": ["origin"]})
+    fig = draw_profile(study, order(controls=controls))
     assert_legible(fig)
     (axes,) = fig.axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["as it is", *(CONTROL_TITLES[c] for c in controls)]
@@ -75,4 +95,3 @@ def test_the_picture_draws_values_and_the_ends_of_losses(controls):
     ends = [segment[:, 1].tolist() for part in axes.collections for segment in part.get_segments()]
     assert [6.5, 13.5] in ends, "a loss of 27 to 34 leaves 6.5 to 13.5"
     assert [21.0, 21.0] in ends, "nothing where nothing can change"
-    expect_message(order_profile(pd.DataFrame(), labels, CONTROL_TITLES, "R@1", 0.95).axes[0].texts[0].get_text())

@@ -17,8 +17,8 @@ from PIL import Image
 import rewind
 from page_numbers import METHODS, ODD, SETTINGS, WAYS, frames, page
 from page_reader import Reader
+from rewind.figures import style
 from rewind.report.explorer import unpack_array
-from rewind.report.figures import style
 from rewind.report.page.document import (
     ASSETS_FOLDER,
     MAX_SVG_BYTES,
@@ -32,7 +32,7 @@ from rewind.report.page.document import (
     text_table,
 )
 from rewind.report.page.strips import encode_strip, is_mirrored, make_strips
-from rewind.report.table import Cell, Column, RowGroup, Table, number_cell
+from rewind.tables.table import Cell, Column, RowGroup, Table, number_cell
 
 
 @pytest.fixture(scope="module")

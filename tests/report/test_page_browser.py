@@ -235,4 +235,4 @@ def test_a_page_whose_numbers_are_not_beside_it_says_so(beside, tmp_path):
     other, large, _, _ = beside
     shutil.rmtree(tmp_path / "report_data")
     other.goto(large)
-    assert "keep that folder beside this page" in settled(other).locator("#count").inner_text()
+    assert "keep that folder next to this page" in settled(other).locator("#count").inner_text()

@@ -36,7 +36,7 @@ def ranks():
 
 def beside(tab, first=A, second=B):
     tab.get_by_label("Method A").select_option(first)
-    tab.get_by_label("Method B, beside it").select_option(second)
+    tab.get_by_label("Method B, next to it").select_option(second)
     settled(tab)
 
 

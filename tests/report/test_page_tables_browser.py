@@ -8,13 +8,14 @@ import pytest
 
 from page_numbers import page
 from rewind.config import Study
+from rewind.figures import forest, style
 from rewind.report.answer import study_findings
-from rewind.report.figures import forest, style
-from rewind.report.footnotes import Footnotes
 from rewind.report.page.document import html_figure, html_paragraph, html_section, table_section, text_table
 from rewind.report.page.headline import headline_html, question_rows
-from rewind.report.render import write_tables
-from rewind.report.tables import TableInputs, build_tables
+from rewind.report.tables import build_tables
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import write_tables
+from rewind.tables.spec import TableInputs
 from table_numbers import FACTS, results
 from tabs import opened, settled
 
@@ -163,3 +164,21 @@ def test_charts_turn_dark_with_the_page_and_pictures_of_clips_do_not(browser, fo
             for kind in ("examples", "heatmap"):
                 if (picture := tab.locator(f"#figure-{kind} img")).count():
                     assert picture.evaluate(filtered) == "none"
+
+
+def test_a_link_to_a_folded_part_opens_it(browser, tmp_path):
+    sections = {
+        "tables": html_section("tables", "Tables"),
+        "runs": html_section("runs", "Runs", "<p>all</p>", folded=True),
+    }
+    (tmp_path / "report.html").write_text(page(12, sections=sections)[0], encoding="utf-8")
+    address = (tmp_path / "report.html").as_uri()
+    with opened(browser, address) as tab:
+        assert not tab.get_by_text("all", exact=True).is_visible()
+        for _ in range(2):
+            tab.locator('nav a[href="#runs"]').click()
+            assert tab.get_by_text("all", exact=True).is_visible()
+            tab.locator("#runs summary").click()
+            assert not tab.get_by_text("all", exact=True).is_visible()
+    with opened(browser, f"{address}#runs") as tab:
+        assert tab.get_by_text("all", exact=True).is_visible()

@@ -8,9 +8,9 @@ import pytest
 
 from figure_texts import assert_legible
 from messages import expect_message, refusal
-from rewind.report.figures import embedding, forest, style
-from rewind.report.figures.embedding import similarity_heatmap
-from rewind.report.figures.gaps import _move_apart, gap_slope
+from rewind.figures import embedding, forest, style
+from rewind.figures.embedding import similarity_heatmap
+from rewind.figures.gaps import _move_apart, gap_slope
 
 LABELS = {"meanP": "meanP", "seqLSTM": "seqLSTM", "seqTransf": "seqTransf", "chance": "Chance ($0)"}
 ENDS = {"low": -3.0, "high": 5.0, "boot_low": -2.0, "boot_high": 4.0}

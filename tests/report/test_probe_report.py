@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 
 from messages import expect_message
-from rewind.report.footnotes import Footnotes
-from rewind.report.probe_tables import PROBE_TABLES
-from rewind.report.render import MARKUPS
-from rewind.report.results import methods_in_order
-from rewind.report.tables import SPECS, TableInputs
+from rewind.analyses.probes import PROBE_TABLES
+from rewind.report.tables import table_specs
 from rewind.report.time_answer import blind_sentences
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import MARKUPS
+from rewind.tables.results import methods_in_order
+from rewind.tables.spec import TableInputs
 from table_numbers import FACTS, results
 from table_texts import markdown_rows
 
@@ -49,7 +50,7 @@ def given(**changes):
 
 
 def table(made, kind: str):
-    spec = next(spec for spec in SPECS if spec.kind == kind)
+    spec = next(spec for spec in table_specs() if spec.kind == kind)
     inputs = TableInputs(made, ["hard"], Footnotes.from_json(FACTS), "Data")
     assert inputs.has(spec.needs)
     return spec.build(inputs)
@@ -61,8 +62,8 @@ def cells(made, kind: str) -> dict[str, list[str]]:
 
 
 def test_the_table_marks_what_is_beyond_every_blind_baseline(monkeypatch):
-    monkeypatch.setattr("rewind.report.probe_tables.evaluated_directions", lambda *_: ["text_to_item", "item_to_text"])
-    made = given(blind=blind(), baselines=("chance", "words"))
+    monkeypatch.setattr("rewind.analyses.blind.evaluated_directions", lambda *_: ["text_to_item", "item_to_text"])
+    made = given(analyses={"blind": blind()}, baselines=("chance", "words"))
     rows = cells(made, "blind")
     assert rows["seqTransf"][0] == "85.0" and rows["seqTransf"][1:3] == ["words alone", "60.0"]
     assert rows["seqTransf"][3] == "**+25.0** [+20.0, +30.0]" and not rows["seqLSTM"][3].startswith("**")
@@ -76,7 +77,7 @@ def test_blind_baselines_stand_in_no_other_settings_table():
 
 @pytest.mark.parametrize("significant", [("seqTransf",), ()], ids=["one", "none"])
 def test_the_answer_names_who_scores_beyond_them(significant):
-    made = given(blind=blind(significant))
+    made = given(analyses={"blind": blind(significant)})
     expect_message("\n".join(blind_sentences(made, "text_to_item")))
     assert blind_sentences(given(), "text_to_item") == []
 
@@ -84,7 +85,7 @@ def test_the_answer_names_who_scores_beyond_them(significant):
 def test_every_probe_has_a_table_and_notes():
     for probe, look in PROBE_TABLES.items():
         metrics = dict.fromkeys(look.headings or ["accuracy"], 40.0)
-        made = given(probes=probed(probe, metrics, "verbs" if probe == "foils" else ""))
+        made = given(analyses={"probes": probed(probe, metrics, "verbs" if probe == "foils" else "")})
         found = table(made, f"probe_{probe}")
         assert found.kind == f"probe_{probe}" and len(found.groups[0].rows) == 2
         assert len(found.columns) == 1 + len(metrics)
@@ -93,7 +94,7 @@ def test_every_probe_has_a_table_and_notes():
 
 def test_notes_speak_of_training_seeds_where_some_were_trained_alone():
     probes = probed("pairs", {"group": 40.0})
-    trained = given(probes=probes)
+    trained = given(analyses={"probes": probes})
     one = dataclasses.replace(trained, metrics=trained.metrics[trained.metrics["seed"] == 0])
     fixed = dataclasses.replace(trained, fixed=("meanP", "seqTransf", "seqLSTM", "tightTransf"))
     mixed = dataclasses.replace(trained, fixed=("meanP",))
@@ -101,7 +102,7 @@ def test_notes_speak_of_training_seeds_where_some_were_trained_alone():
         assert any(says in note for note in table(made, "probe_pairs").notes)
     assert any("training seeds, where a method has several, and" in note for note in table(mixed, "probe_pairs").notes)
     assert not any("training seeds" in note for made in (one, fixed) for note in table(made, "probe_pairs").notes)
-    whole = dataclasses.replace(fixed, probes=probed("geometry", {"modality_gap": 0.2}, interval=False))
+    whole = dataclasses.replace(fixed, analyses={"probes": probed("geometry", {"modality_gap": 0.2}, interval=False)})
     assert not any("over seeds" in note for note in table(whole, "probe_geometry").notes)
 
 
@@ -110,15 +111,15 @@ def test_kinds_of_foils_stand_side_by_side_and_equal_shares_once():
         [probed("foils", {"accuracy": 40.0, "pairwise": 40.0}, part) for part in ("verbs", "colours")],
         ignore_index=True,
     )
-    found = table(given(probes=both), "probe_foils")
+    found = table(given(analyses={"probes": both}), "probe_foils")
     assert [column.name.split()[0] for column in found.columns][1:] == ["verbs", "colours"] and len(found.groups) == 1
     both.loc[both["metric"] == "pairwise", "estimate"] += 20
-    several = table(given(probes=both), "probe_foils")
+    several = table(given(analyses={"probes": both}), "probe_foils")
     assert [group.title for group in several.groups] == ["accuracy", "pairwise"]
 
 
 def test_measures_of_whole_runs_show_their_spread_and_ties_no_interval():
     geometry = probed("geometry", {"modality_gap": 0.2}, interval=False)
-    assert cells(given(probes=geometry), "probe_geometry")["meanP"] == ["0.20±1.00"]
+    assert cells(given(analyses={"probes": geometry}), "probe_geometry")["meanP"] == ["0.20±1.00"]
     tied = probed("pairs", {"group": 25.0}).assign(constant=1)
-    assert cells(given(probes=tied), "probe_pairs")["meanP"] == ["25.0"]
+    assert cells(given(analyses={"probes": tied}), "probe_pairs")["meanP"] == ["25.0"]

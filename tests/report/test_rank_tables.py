@@ -11,14 +11,16 @@ import pandas as pd
 import pytest
 
 from messages import expect_message, invalid, refusal
+from rewind.analyses.gap import gap_csv_rows
 from rewind.config.report import Tables
-from rewind.report import setting_table, tables
-from rewind.report.footnotes import Footnotes
-from rewind.report.notes import setting_sentences
-from rewind.report.render import MARKUPS
-from rewind.report.setting_table import compare_in_setting, setting_csv_rows
-from rewind.report.tables import TableInputs, gap_csv_rows
+from rewind.report import tables
 from rewind.statistics.ranks import method_ranks, rank_by_mean
+from rewind.tables import settings
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.notes import setting_notes
+from rewind.tables.render import MARKUPS
+from rewind.tables.settings import compare_in_setting, setting_csv_rows
+from rewind.tables.spec import TableInputs
 from table_numbers import FACTS, VALUES, WAYS, results
 from table_texts import published
 
@@ -40,7 +42,7 @@ def ranked(tests=None, columns=("Rank", "R@1", "R@5"), order="primary", **change
 
 def of_ranks(table):
     """What the notes say about ranks, in one sentence."""
-    (said,) = [sentence for sentence in setting_sentences(Footnotes(), table) if "ranks" in sentence]
+    (said,) = [sentence for sentence in setting_notes(Footnotes(), table) if "ranks" in sentence]
     return said
 
 
@@ -48,7 +50,7 @@ def test_the_best_stands_first_and_chance_last_without_a_rank():
     table = compare_in_setting(ranked(), "hard")
     assert [row.method for row in table.rows] == ["seqTransf", "clip", "seqLSTM", "meanP", "blank", "chance"]
     assert [row.letter for row in table.rows] == ["a", "b", "c", "d", "", ""]
-    sheet = setting_table.format_setting_table(table, "")
+    sheet = settings.format_setting_table(table, "")
     assert [part.title for part in sheet.groups] == ["", "Baselines"]
     assert [(e.text, e.brackets) for e in sheet.cells(2)] == [
         ("1", "[1, 2]"), ("2", "[1, 2]"), ("3", "[3, 3]"), ("4", "[4, 4]"), ("–", ""), ("–", ""),
@@ -59,13 +61,13 @@ def test_the_best_stands_first_and_chance_last_without_a_rank():
 def test_tables_of_the_file_keep_their_order_and_letters():
     table = compare_in_setting(ranked(order="file", columns=("R@1",)), "hard")
     assert [row.method for row in table.rows] == ["meanP", "seqLSTM", "seqTransf", "clip", "chance", "blank"]
-    assert [part.title for part in setting_table.format_setting_table(table, "").groups] == [
+    assert [part.title for part in settings.format_setting_table(table, "").groups] == [
         "",
         "Fixed models",
         "Baselines",
     ]
     assert Tables().order == "file" and "order" not in Tables().fingerprint()
-    said = " ".join(setting_sentences(Footnotes(), table))
+    said = " ".join(setting_notes(Footnotes(), table))
     assert "Ordered by" not in said and "Rank" not in said
 
 
@@ -81,12 +83,12 @@ def test_many_letters_in_a_row_are_a_span():
     names = [f"m{i}" for i in range(6)]
     values = {name: [10.0 + 5 * i, 11.0 + 5 * i] for i, name in enumerate(names)}
     made = results(values, every_pair(names), columns=("R@1",), order="primary", baselines=())
-    raised = [e.marks for e in setting_table.format_setting_table(compare_in_setting(made, "hard"), "").cells(2)]
+    raised = [e.marks for e in settings.format_setting_table(compare_in_setting(made, "hard"), "").cells(2)]
     assert raised == ["b–f", "c–f", "d–f", "e,f", "f", ""]
 
 
 def test_every_markup_shows_ranks_and_says_what_they_mean(tmp_path):
-    notes = setting_sentences(Footnotes.from_json(FACTS), compare_in_setting(ranked(), "hard"))
+    notes = setting_notes(Footnotes.from_json(FACTS), compare_in_setting(ranked(), "hard"))
     expect_message("\n".join(sentence for sentence in notes if "Rank" in sentence))
     published(tmp_path, "hard", ranked(), Footnotes.from_json(FACTS))
     for suffix in MARKUPS:
@@ -150,11 +152,11 @@ def test_a_method_without_numbers_here_has_dashes_and_a_reason(tmp_path):
     made = two_settings()
     table = compare_in_setting(made, "hard")
     assert [row.method for row in table.rows] == ["seqTransf", "seqLSTM", "meanP", "clip", "blank", "chance"]
-    row = next(row for row in setting_table.format_setting_table(table, "").groups[0].rows if row[0].text == "clip")
+    row = next(row for row in settings.format_setting_table(table, "").groups[0].rows if row[0].text == "clip")
     assert [cell.text for cell in row[2:]] == ["–", "–"] and not row[0].marks
-    found = setting_sentences(Footnotes.from_json(FACTS), table)
+    found = setting_notes(Footnotes.from_json(FACTS), table)
     assert "3 pairs" in " ".join(found) and "3 compared methods" in " ".join(found)
-    origin = setting_sentences(Footnotes.from_json(FACTS | {"family": 6}), compare_in_setting(made, "origin"))
+    origin = setting_notes(Footnotes.from_json(FACTS | {"family": 6}), compare_in_setting(made, "origin"))
     assert "6 pairs" in " ".join(origin) and "4 compared methods" in " ".join(origin)
     (absent,) = [sentence for sentence in found if made.not_evaluated["clip"]["hard"] in sentence]
     assert absent not in origin

@@ -12,15 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages import expect_message, refusal
-from rewind.report import latex, tables
-from rewind.report.figures import style
-from rewind.report.footnotes import Footnotes, describe_coverage, finish_sentences, study_sentences
-from rewind.report.notes import setting_sentences, summary_table_key
+from rewind.figures import style
+from rewind.report import tables
 from rewind.report.page.document import html_paragraph
-from rewind.report.render import MARKUPS, escape_markdown, render_text, write_table
-from rewind.report.setting_table import compare_in_setting
-from rewind.report.table import Cell, Column, RowGroup, Table, format_number, format_p_value
-from rewind.report.tables import TableInputs
+from rewind.tables import latex
+from rewind.tables.footnotes import Footnotes, describe_coverage, shared_notes
+from rewind.tables.notes import setting_notes, summary_table_key
+from rewind.tables.render import MARKUPS, escape_markdown, render_text, write_table
+from rewind.tables.settings import compare_in_setting
+from rewind.tables.spec import TableInputs
+from rewind.tables.table import Cell, Column, RowGroup, Table, format_number, format_p_value
 from table_numbers import FACTS, results
 from table_texts import NASTY, compile_latex, markdown_rows, needs_latex
 
@@ -91,11 +92,12 @@ def test_the_summary_has_the_notes_of_its_tables():
     said = " ".join(text.split())
     assert said.count(f"{random}.") == 1
     made = next(tables.build_tables(TableInputs(results(), ["hard"], facts, "RTime")))
-    shared = [note for note in made.notes if note in finish_sentences(study_sentences(facts))]
+    shared = shared_notes(facts)
     assert len(shared) > 5 and all(note in said for note in shared)
+    assert len(made.notes) <= 5 and not {*made.notes} & {*shared}, "what holds for all tables is said once"
     assert all(len(line) <= 120 for line in text.splitlines()[8:])
     unknown = tables.summary_text(TableInputs(results(), ["hard"]))
-    assert unknown.count("\n- ") == 1, "nothing else is known"
+    assert unknown.count("\n- ") == 2, "nothing else is known"
     expect_message(unknown[unknown.index("\n- ") :])
     table = compare_in_setting(results(), "hard")
     absent = replace(table, rows=(*table.rows[:-1], replace(table.rows[-1], absent="no score of its captions")))
@@ -103,7 +105,8 @@ def test_the_summary_has_the_notes_of_its_tables():
 
 
 def test_footnotes_say_what_was_given():
-    found = setting_sentences(Footnotes.from_json(FACTS), compare_in_setting(results(), "hard"))
+    facts = Footnotes.from_json(FACTS)
+    found = [*setting_notes(facts, compare_in_setting(results(), "hard")), *shared_notes(facts)]
     expect_message("\n".join(found))
     said = " ".join(found)
     assert said.count("t over seeds and queries") == 1, "the procedure is named once"
@@ -112,24 +115,23 @@ def test_footnotes_say_what_was_given():
 
 
 def test_empty_footnotes_leave_only_how_to_read():
-    assert (
-        len(setting_sentences(Footnotes(), compare_in_setting(results(), "hard"))) == 4
-    )  # units, spread, marks, two seeds
+    assert len(setting_notes(Footnotes(), compare_in_setting(results(), "hard"))) == 3  # reading, marks, two seeds
+    assert shared_notes(Footnotes()) == []
 
 
 def test_one_seed_claims_nothing_of_methods():
     single = results({"meanP": [20.0], "seqLSTM": [30.0]}, {})
     facts = FACTS | {"procedures": {"queries only, this checkpoint": ["meanP", "seqLSTM"]}}
-    found = setting_sentences(Footnotes.from_json(facts), compare_in_setting(single, "hard"))
+    found = setting_notes(Footnotes.from_json(facts), compare_in_setting(single, "hard"))
     assert not any("Holm" in sentence for sentence in found)
     expect_message("\n".join(found))
 
 
 def test_three_seeds_need_no_caution_and_a_lone_checkpoint_does():
     three = {"meanP": [20.0, 21.0, 22.0], "seqLSTM": [30.0, 31.0, 32.0]}
-    plain = setting_sentences(Footnotes(), compare_in_setting(results(three, {}), "hard"))
-    assert len(plain) == 2, "units and spread"
-    mixed = setting_sentences(Footnotes(), compare_in_setting(results(three | {"tight": [25.0]}, {}), "hard"))
+    plain = setting_notes(Footnotes(), compare_in_setting(results(three, {}), "hard"))
+    assert len(plain) == 1, "units and spread"
+    mixed = setting_notes(Footnotes(), compare_in_setting(results(three | {"tight": [25.0]}, {}), "hard"))
     expect_message("\n".join(sentence for sentence in mixed if sentence not in plain))
 
 
@@ -227,7 +229,7 @@ def test_unequal_budgets_are_said_wherever_a_table_is_read():
     for facts, expected in ((alike, False), (unlike, True)):
         inputs = TableInputs(results(), ["hard"], facts, "RTime")
         made = next(tables.build_tables(inputs))
-        assert (said in made.notes) == expected and (said in " ".join(made.key.split())) == expected
+        assert (said in " ".join(made.notes)) == expected and (said in " ".join(made.key.split())) == expected
         assert ("training budgets differ" in made.short_note) == expected
         assert said in " ".join(tables.summary_text(inputs).split()) or not expected
-    assert "Training: 5 epochs of batches of 128." in next(tables.build_tables(replace(inputs, facts=alike))).notes
+    assert "Training: 5 epochs of batches of 128." in shared_notes(alike)

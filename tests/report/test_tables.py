@@ -14,11 +14,10 @@ from messages import expect_message, invalid, refusal
 from rewind.config import Study
 from rewind.config.report import Tables
 from rewind.io.files import write_json
-from rewind.report import setting_table
-from rewind.report.footnotes import Footnotes
-from rewind.report.notes import setting_sentences
-from rewind.report.setting_table import compare_in_setting, letter_names, setting_csv_rows
-from rewind.report.study import ReportFiles, _model_cut_notes, method_labels
+from rewind.report.study import ReportFiles, _model_cut_notes
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.notes import setting_notes
+from rewind.tables.settings import compare_in_setting, format_setting_table, letter_names, setting_csv_rows
 from table_numbers import FACTS, TESTS, results
 from table_texts import published
 
@@ -40,7 +39,7 @@ def test_with_few_clusters_there_are_no_letters_but_what_could_be_seen():
         return compare_in_setting(dataclasses.replace(given_, pairs=given_.pairs.assign(clusters=clusters)), "hard")
 
     assert few(20).marked and not few(19).marked and few(19).few == 19
-    found = setting_sentences(Footnotes.from_json(FACTS), few(11))
+    found = setting_notes(Footnotes.from_json(FACTS), few(11))
     (letters,) = [sentence for sentence in found if "letters" in sentence]
     assert "20 clusters" in letters and "there are 11" in letters and "4.5 points" in " ".join(found)
     assert "raised letter" not in " ".join(found)
@@ -50,10 +49,10 @@ def test_with_few_clusters_there_are_no_letters_but_what_could_be_seen():
 def test_bold_says_how_large_a_difference_it_may_hide():
     table = compare_in_setting(results(tests=TESTS | {("seqTransf", "seqLSTM"): 0.2}), "hard")
     assert [row.method for row in table.rows if row.cells[0].best] == ["seqLSTM", "seqTransf"]
-    said = setting_sentences(Footnotes(), table)
+    said = setting_notes(Footnotes(), table)
     (hidden,) = [sentence for sentence in said if "4.5 points" in sentence]
     expect_message(hidden)
-    alone = setting_sentences(Footnotes(), compare_in_setting(results(), "hard"))
+    alone = setting_notes(Footnotes(), compare_in_setting(results(), "hard"))
     assert not any("4.5 points" in s for s in alone), "nothing is bold beside the best"
 
 
@@ -65,7 +64,7 @@ def test_captions_that_models_by_name_cut_are_told_apart_where_they_differ(tmp_p
         for method, count in cut.items():
             facts = {"captions_cut": {"cut": count, "captions": 40, "max_words": 64}}
             write_json(tmp_path / method / "seed0.json", facts | {"metrics": []})
-        return _model_cut_notes(study, files, SimpleNamespace(labels=method_labels(study)))
+        return _model_cut_notes(study, files, SimpleNamespace(labels=study.labels()))
 
     assert notes() == []
     assert notes(one=3, two=3) == ["3 of 40 test captions (7.5%) are cut at 64 tokens"]
@@ -79,7 +78,7 @@ def test_near_100_percent_the_note_says_how_sure_intervals_are():
     values = {"a": [99.9, 99.9], "b": [60.0, 61.0]}
     for queries, said in ((2000, True), (20000, False)):
         facts = Footnotes(settings={"hard": {"queries": queries, "items": queries, "clusters": queries}})
-        found = setting_sentences(facts, compare_in_setting(results(values, {}, columns=["R@1 interval"]), "hard"))
+        found = setting_notes(facts, compare_in_setting(results(values, {}, columns=["R@1 interval"]), "hard"))
         caution = [sentence for sentence in found if "coverage" in sentence]
         assert len(caution) == said
         for sentence in caution:
@@ -94,14 +93,14 @@ def test_fixed_models_have_letters_and_a_part_of_their_own():
         ("chance", "c"),
         ("meanP", "d"),
     ]
-    assert [part.title for part in setting_table.format_setting_table(table, "x").groups] == ["", "Fixed models"]
+    assert [part.title for part in format_setting_table(table, "x").groups] == ["", "Fixed models"]
     assert table.seeds == [2], "a model has no training seeds"
 
 
 def test_nothing_is_bold_where_nothing_differs():
     table = compare_in_setting(results(tests=dict.fromkeys(TESTS, 0.0500001)), "hard")
     assert not any(cell.best or cell.beats for row in table.rows for cell in row.cells)
-    expect_message("\n".join(setting_sentences(Footnotes(), table)))
+    expect_message("\n".join(setting_notes(Footnotes(), table)))
     assert not any(
         cell.best for row in compare_in_setting(results(pairs=pd.DataFrame()), "hard").rows for cell in row.cells
     )
@@ -160,7 +159,7 @@ def test_no_plus_minus_for_one_run_or_a_closed_form():
     table = compare_in_setting(results(values, {}), "hard")
     shown = {row.method: row.cells[0].std for row in table.rows}
     assert math.isnan(shown["meanP"]) and math.isnan(shown["chance"]) and shown["seqTransf"] == 0
-    one = setting_sentences(Footnotes(), table)
+    one = setting_notes(Footnotes(), table)
     expect_message("\n".join(sentence for sentence in one if "±" in sentence))
 
 
@@ -183,7 +182,7 @@ def test_columns_follow_the_studys_template():
     ]
     images = compare_in_setting(results(columns=columns, items="images"), "hard")
     assert {column.group for column in images.columns} == {"T2I", "I2T"}
-    said = setting_sentences(Footnotes(items="images"), images)
+    said = setting_notes(Footnotes(items="images"), images)
     expect_message("\n".join(sentence for sentence in said if "I2T" in sentence))
     row = {row.method: row for row in table.rows}["seqTransf"]
     assert row.cells[0].estimate == pytest.approx(0.405) and row.cells[3].estimate == pytest.approx(79.5)

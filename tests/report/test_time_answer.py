@@ -12,19 +12,21 @@ import pytest
 from messages import expect_message, refusal
 from rank_rows import ranks
 from rewind import api
-from rewind.report import notes
-from rewind.report import results as result_rows
-from rewind.report.answer import answer_text, detection_text, study_findings
-from rewind.report.figures.groups import group_intervals
-from rewind.report.footnotes import Footnotes
+from rewind.figures.groups import group_intervals
+from rewind.report.answer import answer_text, study_findings
 from rewind.report.page.build import first_comparison
 from rewind.report.page.headline import headline_html
-from rewind.report.render import render_markdown
-from rewind.report.results import ties_every_query
-from rewind.report.setting_table import compare_in_setting, setting_csv_rows
 from rewind.report.study import _drawn_intervals
-from rewind.report.tables import TableInputs, build_tables
-from rewind.report.time_answer import time_answer
+from rewind.report.tables import build_tables
+from rewind.report.time_answer import time_answer, time_verdicts
+from rewind.tables import notes
+from rewind.tables import results as result_rows
+from rewind.tables.best_method import detection_text
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import render_markdown
+from rewind.tables.results import ties_every_query
+from rewind.tables.settings import compare_in_setting, setting_csv_rows
+from rewind.tables.spec import TableInputs
 from table_numbers import FACTS, TESTS, results
 
 QUERIES = 60
@@ -63,6 +65,42 @@ def test_every_method_is_told_by_what_was_shown(four):
         assert (shown in sentence) == (method != "meanP"), "what is 50 by construction has no interval"
     assert answer.sentences[0].index("seqTransf") < answer.sentences[0].index("seqLSTM"), "the best first"
     expect_message("\n".join([answer.heading, *answer.sentences, *answer.remarks]))
+
+
+def test_the_page_has_a_row_for_each_verdict_with_the_numbers_of_the_sentences(four):
+    verdicts = time_verdicts(four)
+    assert [verdict.word for verdict in verdicts] == ["Yes", "Not shown", "The other way round", "No, it cannot"]
+    said = dict(
+        zip(("Yes", "Not shown", "The other way round", "No, it cannot"), time_answer(four).sentences, strict=True)
+    )
+    head = html.unescape(headline_html([], study_findings(four, ["binary"]), ""))
+    for verdict in verdicts:
+        for label, value, low, high in verdict.methods:
+            ends = "" if np.isnan(low) else f" [{low:.1f}, {high:.1f}]"
+            assert f"{label} ({value:.1f}%{ends})" in said[verdict.word] or verdict.kind == "no"
+            assert f"<b>{label}</b>" in head and f"{value:.1f}%" in head
+    assert [label for label, *_ in verdicts[0].methods] == ["seqTransf", "seqLSTM"], "the best first"
+    assert np.isnan(verdicts[3].methods[0][2]), "what is 50 by construction has no interval"
+    assert all(sentence in head for sentence in time_answer(four).sentences), "in sentences too"
+    expect_message("\n".join(f"{verdict.word}: {verdict.why}" for verdict in verdicts))
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ({"a": runs(57)}, ["Yes"]),
+        ({"a": runs(31)}, ["Not shown"]),
+        ({"a": runs(0, ties=1)}, ["No, it cannot"]),
+        ({"a": runs(3)}, ["The other way round"]),
+        ({"a": runs(8, queries=9)}, ["Not tested"]),
+        ({"a": runs(57, direction="item_to_text")}, []),
+    ],
+    ids=["a clear yes", "not shown", "cannot", "backwards", "nine clips", "captions of one clip"],
+)
+def test_one_method_has_one_verdict(made, words):
+    verdicts = time_verdicts(compared(made))
+    assert [verdict.word for verdict in verdicts] == words
+    expect_message("\n".join(verdict.why for verdict in verdicts))
 
 
 def test_the_answer_comes_first_and_is_one_in_the_summary_and_on_the_page(four):
@@ -153,7 +191,8 @@ def grouped(made, **changes):
     ]
     table = pd.DataFrame(rows, columns=["group", "method", "estimate", "low", "high", "p_holm", "tied"])
     table = table.assign(setting="binary", direction="text_to_item", metric="R@1", seeds=3, queries=12, clusters=12)
-    return dataclasses.replace(made, groups=table.assign(**({"p": 0.01, "family": 6, "procedure": "t"} | changes)))
+    table = table.assign(**({"p": 0.01, "family": 6, "procedure": "t"} | changes))
+    return dataclasses.replace(made, analyses={"groups": table})
 
 
 def test_groups_below_chance_are_said(four):
@@ -184,7 +223,7 @@ def test_tables_print_no_interval_of_what_is_50_by_construction(four):
         (tables["setting"], notes.NO_INTERVAL_OF_TIES + ": meanP."),
         (tables["groups"], notes.NO_INTERVAL_OF_TIES + ": meanP."),
     ):
-        assert [said for said in table.notes if said == start], table.notes
+        assert [said for said in table.notes if said.startswith(start)], table.notes
         assert "50.0 [" not in render_markdown(table)
     assert "50 by construction" in tables["setting"].key
     csv = setting_csv_rows(made, "binary").set_index(["method", "metric"])
@@ -200,7 +239,7 @@ def test_pictures_draw_no_bar_of_it(four):
     bars = [
         sum(len(line.get_xdata()) == 2 and line.get_linewidth() == 2.6 for line in figure.axes[0].lines)
         for figure in (
-            group_intervals(made.groups, {"meanP": "meanP", "seqLSTM": "x"}, (), "binary")
+            group_intervals(made.analyses["groups"], {"meanP": "meanP", "seqLSTM": "x"}, (), "binary")
             for made in (grouped(four), grouped(four, tied=0.0))
         )
     ]

@@ -4,9 +4,11 @@ import numpy as np
 import pandas as pd
 
 from messages import expect_message
-from rewind.report.footnotes import Footnotes
-from rewind.report.render import MARKUPS
-from rewind.report.tables import TRANSDUCTIVE_WARNING, TableInputs, build_tables
+from rewind.analyses.transductive import WARNING
+from rewind.report.tables import build_tables
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import MARKUPS
+from rewind.tables.spec import TableInputs
 from table_numbers import FACTS, results
 from table_texts import markdown_rows
 
@@ -26,12 +28,12 @@ def normalised() -> pd.DataFrame:
 
 
 def test_gains_stand_in_a_table_that_warns():
-    given = results(setting="hard", transductive=normalised())
+    given = results(setting="hard", analyses={"transductive": normalised()})
     tables = build_tables(TableInputs(given, ["hard"], Footnotes.from_json(FACTS), "Data"))
     table = next(one for one in tables if one.name == "table_transductive")
     rows = markdown_rows(MARKUPS[".md"](table))
     assert rows[0] == ["Method", "R@1, as is ↑", "dual softmax", "QB-Norm"]
     found = {row[0]: [cell.replace("&numsp;", "").replace("\\", "") for cell in row[1:]] for row in rows[1:]}
     assert found["meanP"] == ["21.0", "0.0", "0.0"] and found["seqTransf"][1] == "**+3.0** [+1.0, +4.0]"
-    assert any(TRANSDUCTIVE_WARNING in note for note in table.notes)
+    assert any(WARNING in note for note in table.notes)
     expect_message("\n".join(table.notes))

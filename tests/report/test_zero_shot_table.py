@@ -7,10 +7,12 @@ import dataclasses
 import pandas as pd
 
 from messages import expect_message, refusal
+from rewind.io.files import write_csv
 from rewind.report import tables
-from rewind.report.footnotes import Footnotes
-from rewind.report.render import MARKUPS, write_table
-from rewind.report.tables import TableInputs
+from rewind.report.study import read_result
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import MARKUPS, write_table
+from rewind.tables.spec import TableInputs
 from table_numbers import results as plain_results
 from table_texts import compile_latex, markdown_rows, needs_latex
 from verdict_numbers import VALUES, results
@@ -23,7 +25,7 @@ def accuracy(method: str, estimate: float, seeds: int = 3, alike: int = 0) -> di
 
 
 def with_accuracy(given, *rows: dict):
-    return dataclasses.replace(given, zero_shot=pd.DataFrame(rows))
+    return dataclasses.replace(given, analyses={**given.analyses, "zero_shot": pd.DataFrame(rows)})
 
 
 def published(given, stem: str = "table_zero_shot", setting: str = "test"):
@@ -47,12 +49,13 @@ def test_methods_in_the_studys_order_and_baselines_apart():
     assert table.heading in tables.summary_text(TableInputs(given, ["hard"]))
 
 
-def test_without_accuracy_there_is_no_table_and_strangers_are_refused():
+def test_without_accuracy_there_is_no_table_and_strangers_are_refused(tmp_path):
     assert "table_zero_shot" not in [
         table.name for table in tables.build_tables(TableInputs(plain_results(), ["hard"], Footnotes()))
     ]
-    with refusal("statistics/zero_shot.csv"):
-        published(with_accuracy(plain_results(), accuracy("other", 1.0)), setting="hard")
+    write_csv(tmp_path / "zero_shot.csv", pd.DataFrame([accuracy("other", 1.0)]))
+    with refusal("zero_shot.csv"):
+        read_result(str(tmp_path / "zero_shot.csv"), plain_results().labels)
 
 
 @needs_latex

@@ -97,7 +97,7 @@ def test_modules_exist(document: Path) -> None:
     assert not sorted(name for name in names if not module_exists(name))
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/search.md"])
+@pytest.mark.parametrize("document", ["docs/demo.md", "docs/search.md"])
 def test_what_documents_search_for_is_in_the_test_split(document: str, tmp_path: Path) -> None:
     """A reader who types the example finds what it names."""
     searched = re.findall(r'rewind search results/demo/\S+ "([^"]+)"', (ROOT / document).read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ from documents import marked_blocks
 from library import _stored_files
 from messages import expect_message
 from published_runs import PNG, ROOT, make_checkout, make_results, publish
-from rewind.report.trial_table import read_trials
+from rewind.analyses.trials import read_trials
 from rewind.workflow.config import load_config
 from store import result_tables
 
@@ -39,7 +39,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_documents_print_the_first_machines_numbers_with_commit_and_date(checkout: Path) -> None:
-    text = (checkout / "README.md").read_text(encoding="utf-8")
+    text = (checkout / "docs/demo.md").read_text(encoding="utf-8")
     where = "commit 0123456, 2 March 2026, A Processor, 2 cores, AVX2; run again on commit 0123456, 2 March 2026, A "
     assert where in text
     assert re.search(r"^    a  meanP +Shapes +20\.5±0\.4 ", text, re.M), "AVX2 is first by name"
@@ -48,10 +48,10 @@ def test_documents_print_the_first_machines_numbers_with_commit_and_date(checkou
 
 
 def test_marks_are_those_of_both_machines(checkout: Path) -> None:
-    text = (checkout / "README.md").read_text(encoding="utf-8")
+    text = (checkout / "docs/demo.md").read_text(encoding="utf-8")
     assert "significantly better than method a\n    Only marks that both machines agree on are shown.\n" in text
     marks = dict(
-        LINE.findall(next(b.body for b in marked_blocks(checkout, checkout / "README.md") if "table hard" in b.what))
+        LINE.findall(next(b.body for b in marked_blocks(checkout, checkout / "docs/demo.md") if "table hard" in b.what))
     )
     assert marks["seqTransf"].startswith("28.5±0.4 (a,b) "), "better than meanP and seqLSTM on both machines"
     assert "(" not in marks["tightTransf"] and "*" not in marks["tightTransf"], "on AVX512 it differs from none"
@@ -60,7 +60,7 @@ def test_marks_are_those_of_both_machines(checkout: Path) -> None:
 
 def test_an_answer_is_that_of_both_machines(checkout: Path) -> None:
     """Made-up accuracies are below chance; on AVX512 that of tightTransf is not shown to be."""
-    (block,) = (b for b in marked_blocks(checkout, checkout / "README.md") if b.what == "demo answer")
+    (block,) = (b for b in marked_blocks(checkout, checkout / "docs/demo.md") if b.what == "demo answer")
     nobody, rest = block.body.split(". Below chance: ")
     below, unlike = rest.split(". Not ")
     assert nobody == "No method was shown to know which way time runs"
@@ -68,15 +68,15 @@ def test_an_answer_is_that_of_both_machines(checkout: Path) -> None:
     assert unlike.startswith("the same on both machines: tightTransf (32.5% [") and unlike.endswith("on 0 of them.")
 
 
-def test_every_mark_of_the_readme_is_in_every_stored_machines_comparisons() -> None:
+def test_every_mark_of_the_demo_s_page_is_in_every_stored_machines_comparisons() -> None:
     """Of this checkout itself; nothing else may be claimed."""
     claims(ROOT)
 
 
 def claims(root: Path) -> int:
-    """Check README's letters and stars against the stored comparisons by themselves; returns how many there are."""
+    """Check the demo's letters and stars against the stored comparisons by themselves; returns how many there are."""
     files, count = sorted((root / "docs/published/demo").glob("*/pairs.csv")), 0
-    for block in marked_blocks(root, root / "README.md") if files else ():
+    for block in marked_blocks(root, root / "docs/demo.md") if files else ():
         if not block.what.startswith("demo table "):
             continue
         head, rows = cells(block.body)
@@ -131,20 +131,20 @@ def winners(pairs: pd.DataFrame, setting: str, title: str) -> set[tuple[str, str
 
 
 def test_an_edited_digit_and_another_picture_fail_the_check_which_says_where(checkout: Path) -> None:
-    readme, picture = checkout / "README.md", checkout / "docs/images/demo_intervals.png"
-    sound, drawn = readme.read_text(encoding="utf-8"), picture.read_bytes()
+    page, picture = checkout / "docs/demo.md", checkout / "docs/images/demo_intervals.png"
+    sound, drawn = page.read_text(encoding="utf-8"), picture.read_bytes()
     done = publish(checkout, "--check")
     assert done.returncode == 0, done.stdout
     line = next(n for n, text in enumerate(sound.splitlines(), 1) if "published: demo table hard" in text)
     try:
-        readme.write_text(re.sub(r"(b  seqLSTM +Shapes +\*?)24\.5", r"\g<1>24.6", sound), encoding="utf-8")
-        assert readme.read_text(encoding="utf-8") != sound
+        page.write_text(re.sub(r"(b  seqLSTM +Shapes +\*?)24\.5", r"\g<1>24.6", sound), encoding="utf-8")
+        assert page.read_text(encoding="utf-8") != sound
         picture.write_bytes(PNG + b"another")
         done = publish(checkout, "--check")
     finally:
-        readme.write_text(sound, encoding="utf-8")
+        page.write_text(sound, encoding="utf-8")
         picture.write_bytes(drawn)
-    assert done.returncode == 1 and f"README.md:{line}" in done.stdout
+    assert done.returncode == 1 and f"docs/demo.md:{line}" in done.stdout
     assert re.search(r"^-.*24\.6±", done.stdout, re.M) and re.search(r"^\+.*24\.5±", done.stdout, re.M)
     assert "docs/images/demo_report.png" in done.stdout, "no browser took it"
     assert "docs/calibration.md:" in done.stdout and "Traceback" not in done.stderr
@@ -182,7 +182,7 @@ def test_every_table_of_a_report_is_stored_and_read_again(tmp_path: Path, monkey
     results = make_results(root, "demo")
     studies, datasets = load_config({"studies": ["demo"]})
     tables = result_tables(studies["demo"], datasets["shapes"])
-    assert {"transductive", "trials", "places", "group_results"} <= set(tables)
+    assert {"transductive", "trials", "places", "groups"} <= set(tables)
     for files in tables.values():
         for within in files.values():
             path = results / within
@@ -197,8 +197,10 @@ def test_every_table_of_a_report_is_stored_and_read_again(tmp_path: Path, monkey
             heads = [path.read_text().splitlines()[0] for path in (stored / name, results / within)]
             assert heads[0] == heads[1], done.stderr
     read = _stored_files(studies["demo"], datasets["shapes"], stored)
-    for field in ("transductive", "groups", "places", "chance", "frame_order", "blind"):
+    for field in ("places", "chance"):
         assert Path(getattr(read, field)).is_file()
+    assert set(read.analyses) == {"transductive", "order", "blind", "groups"}
+    assert all(Path(path).is_file() for path in read.analyses.values())
     assert set(read_trials(read.trials)["method"]) == set(studies["demo"].trained())
 
 

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from checkout import ROOT
+from rule_files import rule_files
 
 PAGE = ROOT / "results/README.md"
 NAMES = {"part": "/seed<k>", "seed": "<k>", "method": "<method>", "frames": "<n>", "shard": "<i>", "shards": "<m>"}
@@ -16,8 +17,8 @@ NAMES = {"part": "/seed<k>", "seed": "<k>", "method": "<method>", "frames": "<n>
 def made() -> dict[str, set[str]]:
     """Paths below ``study`` and ``dataset`` that rules write, with the rule's name."""
     found = {"study": set(), "dataset": set()}
-    for file in (ROOT / "workflow/rules").glob("*.smk"):
-        for rule in re.split(r"^(?=rule |use rule )", file.read_text(), flags=re.M)[1:]:
+    for text in rule_files().values():
+        for rule in re.split(r"^(?=rule |use rule )", text, flags=re.M)[1:]:
             name = re.match(r"(?:use rule \w+ as |rule )(\w+)", rule)[1]
             for block in re.findall(r"^    (?:output|log|benchmark):\n((?:        .*\n)+)", rule, re.M):
                 for kind, path in re.findall(r'"results/(?:data/)?\{(study|dataset)\}/([^"]*)"', block):

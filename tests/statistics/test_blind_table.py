@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rank_rows import ranks
-from rewind.statistics.blind import blind_table
+from rewind.analyses.blind import blind_table
 from rewind.statistics.pairs import RandomFactors, compare_pair
 from rewind.statistics.variance import Clusters
 

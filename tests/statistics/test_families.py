@@ -19,7 +19,7 @@ from rewind.statistics.inference import (
     family_p_value,
     paired_inference,
 )
-from rewind.statistics.pairs import minimum_detectable_effect, needed_samples
+from rewind.statistics.pairs import _detectable_differences, minimum_detectable_effect, needed_samples
 from rewind.statistics.variance import variance_components
 
 
@@ -130,6 +130,28 @@ def test_the_seeds_that_are_needed_detect_what_was_seen(seed):
         if np.isfinite(needed):
             # With more degrees of freedom than there are, at most the difference that was seen is detectable.
             assert minimum_detectable_effect(variance, df, 0.05) <= abs(float(result.estimate)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("seeds", "family"), [(3, 1), (3, 6), (5, 45), (2, 3)])
+def test_what_is_needed_agrees_with_what_is_detectable(seeds, family):
+    """In a family, the tests that tables print; once they asked for a plain t, and for too few seeds."""
+    rng = np.random.default_rng(seeds + family)
+    runs = [(rng.random((8, seeds, 300)) < p + rng.normal(0, 0.03, (8, seeds, 1))) * 100.0 for p in (0.5, 0.62)]
+    both = [variance_components(each, np.ones(300, int)) for each in runs]
+    result = difference_inference(*both, 0.95, np.full(8, 100.0))
+    detectable = _detectable_differences([result] * family, np.ones((family, 8), bool), 0.95)[0]
+    needed, queries = needed_samples(result, seeds, 300, 0.95, family)
+    enough = np.abs(result.estimate) >= detectable
+    assert ((needed == seeds) == enough).all() and ((queries == 300) == enough).all() and np.isfinite(needed).any()
+
+
+def test_two_seeds_are_never_enough_in_a_large_family():
+    runs = [(np.random.default_rng(i).random((1, 2, 300)) < p) * 100.0 for i, p in enumerate((0.2, 0.8))]
+    result = difference_inference(
+        *(variance_components(each, np.ones(300, int)) for each in runs), 0.95, np.full(1, 100.0)
+    )
+    seeds, queries = needed_samples(result, 2, 300, 0.95, family=10)
+    assert seeds >= 3 and np.isnan(queries)
 
 
 def test_of_fixed_models_no_number_of_seeds_is_given():

@@ -8,11 +8,11 @@ import pytest
 
 from messages import refusal
 from rank_rows import ranks
+from rewind.analyses.probes import FOLDS_FACTOR, probe_tables, read_probe_values
 from rewind.config.evaluation import BY_CHANCE, VALUE_COLUMNS
 from rewind.config.report import Statistics
 from rewind.statistics.comparisons import compare_methods
 from rewind.statistics.pairs import RandomFactors
-from rewind.statistics.probes import FOLDS_FACTOR, probe_tables, read_probe_values
 
 
 def values(of: np.ndarray, metric: str = "group", ids=None) -> pd.DataFrame:

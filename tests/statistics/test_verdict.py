@@ -10,18 +10,18 @@ import pytest
 
 from messages import expect_message, invalid, refusal
 from rank_rows import ranks
+from rewind.analyses.verdict import compare, judge_methods, verdict_outcomes
 from rewind.config import Study
 from rewind.config.report import Statistics, Verdict
 from rewind.io.files import write_parquet
+from rewind.job_values import Job, NamedList, Outputs
 from rewind.report import tables
-from rewind.report.footnotes import Footnotes
-from rewind.report.render import write_table
-from rewind.report.tables import TableInputs
-from rewind.report.verdict import judge_methods, verdict_outcomes
 from rewind.statistics.comparisons import compare_methods, gap_shrinkage
 from rewind.statistics.pairs import spread_ratio
 from rewind.statistics.rank_files import ranks_path
-from rewind.statistics.study import compute_control
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import write_table
+from rewind.tables.spec import TableInputs
 from verdict_numbers import CONTROL, VALUES, control, results
 
 FACTS = Footnotes(items="images", family=4, procedures={"t over seeds and queries": ["New"]})
@@ -135,25 +135,31 @@ def zero_shot(difference: float, p: float, first: str = "new", second: str = "ba
 
 
 def test_zero_shot_accuracy_and_spread_are_shown_and_needed_only_where_asked_for():
-    weak = dataclasses.replace(results(), zero_shot_pairs=zero_shot(0.4, 0.3))
+    weak = dataclasses.replace(results(), analyses=results().analyses | {"zero_shot_pairs": zero_shot(0.4, 0.3)})
     assert judge_methods(weak)[0].win, "neither is needed by default"
     table = published(weak)
     expect_message("\n".join(table.notes))
     assert table.groups[0].rows[0][-2].text == "+0.40" and not table.groups[0].rows[0][-2].bold
     assert table.data["zero_shot"].eq(0.4).all() and table.data["zero_shot_p_holm"].eq(0.3).all()
     asked = {"requires": ["zero_shot", "spread"]}
-    weak = dataclasses.replace(results(**asked), zero_shot_pairs=zero_shot(0.4, 0.3))
+    weak = dataclasses.replace(results(**asked), analyses=results().analyses | {"zero_shot_pairs": zero_shot(0.4, 0.3)})
     lacking = judge_methods(weak)[0].reasons
     assert len(lacking) == 2 and "+0.40" in lacking[0] and "1.61 [0.26, 10.04]" in lacking[1]
     expect_message("\n".join(lacking))
     steady = VALUES | {"base": [12.0, 16.0, 20.0], "new": [23.0, 23.1, 23.2]}
     turned = zero_shot(-1.5, 0.01, first="base", second="new")
-    strong = dataclasses.replace(results(values=steady, **asked), zero_shot_pairs=turned)
+    strong = dataclasses.replace(
+        results(values=steady, **asked), analyses=results().analyses | {"zero_shot_pairs": turned}
+    )
     (found,) = judge_methods(strong)
     assert found.win and found.zero_shot.difference == 1.5 and (found.zero_shot.low, found.zero_shot.high) == (1, 2)
     expect_message("\n".join(published(strong).notes))
     with refusal("zero_shot_pairs.csv"):
-        judge_methods(dataclasses.replace(results(), zero_shot_pairs=zero_shot(1.0, 0.1, first="other")))
+        judge_methods(
+            dataclasses.replace(
+                results(), analyses=results().analyses | {"zero_shot_pairs": zero_shot(1.0, 0.1, first="other")}
+            )
+        )
 
 
 def test_the_spread_of_seeds_has_the_interval_of_fishers_f():
@@ -179,7 +185,7 @@ def test_zero_shot_cannot_be_required_where_nothing_is_classified():
 def test_numbers_that_are_missing_are_named():
     for name, place in (("step_time", "step_time.csv"), ("control", "statistics/control.csv")):
         given = results()
-        table = getattr(given, name)
+        table = given.analyses[name]
         table.drop(index=table.index[table["method"] == "new"], inplace=True)
         with refusal(place):
             judge_methods(given)
@@ -207,9 +213,12 @@ def test_the_control_is_the_difference_of_two_differences(tmp_path):
     for method, seeds in runs.items():
         for seed, table in seeds.items():
             write_parquet(ranks_path(str(tmp_path / "ranks"), method, seed), table)
-    keys = Verdict(baseline="base", methods=["new"], control=CONTROL)
     listed = [(method, seed) for method, seeds in runs.items() for seed in seeds]
-    compute_control(listed, str(tmp_path / "ranks"), keys, "test", 0.95, str(tmp_path / "control.csv"))
+    files = [ranks_path(str(tmp_path / "ranks"), *run) for run in listed]
+    verdict = Verdict(baseline="base", methods=["new"], control=CONTROL).model_dump()
+    params = {"runs": listed, "verdict": verdict, "setting": "test", "confidence": 0.95}
+    output = Outputs([str(tmp_path / "control.csv")], {})
+    compare(Job("control", NamedList([], {"ranks": files}), output, NamedList([], params), {}, 1, {}, "log"))
     found = pd.read_csv(tmp_path / "control.csv").set_index("metric").loc["R@1"]
     pairs = [("new", "base"), ("new_uniform", "base_uniform")]
     each = compare_methods(runs, pairs, Statistics(resamples=100)).pairs.set_index(["first", "metric"])["difference"]
@@ -266,7 +275,7 @@ def test_a_verdict_needs_its_pairs_seeds_and_equal_compute():
 
 
 def test_a_control_without_rows_in_one_direction_is_told():
-    given = results()
-    object.__setattr__(given, "control", control(1.0, 0.5, ("text_to_item",)))
+    made = results()
+    given = dataclasses.replace(made, analyses=made.analyses | {"control": control(1.0, 0.5, ("text_to_item",))})
     with refusal("statistics/control.csv"):
         judge_methods(given)

@@ -73,7 +73,7 @@ def test_every_door_has_its_row(finished: Checkout) -> None:
     assert mine["R@1"] == theirs["R@1"] and mine["R@5"] == theirs["R@5"], "the truth is among the first five"
     settings = table.loc["alone"].index.get_level_values(0)
     assert set(settings) == {"origin"}
-    notes = (finished.folder / "results/doors/tables/table_B_hard.md").read_text()
+    notes = "".join((finished.folder / f"results/doors/tables/{n}.md").read_text() for n in ("table_B_hard", "notes"))
     assert "their vectors" in notes or "no time-reversed twins" in notes
     assert "of 64 pairs have no score; they rank below all others, tied" in notes
     assert "Scored with vectors from files: items, alone" in notes

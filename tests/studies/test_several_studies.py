@@ -426,7 +426,7 @@ def test_from_captioned_images_to_tables(finished: Workflow) -> None:
     assert metrics.loc[("lstm", "text_to_item"), "queries"] == 2 * queries
     # The numbers in the captions are words that only an image's own other caption shares.
     assert metrics.loc[("bow", "text_to_item"), "R@1"] == 100
-    table = (results / "tables/table_A_test.md").read_text(encoding="utf-8")
+    table = "".join((results / f"tables/{name}.md").read_text(encoding="utf-8") for name in ("table_A_test", "notes"))
     assert "BoW (caption→caption)" in table and "images" in table and "video" not in table and "clips" not in table
     assert "ResNet-18 with random initial weights, the last third" in table and "1 of 20 source images missing" in table
     assert "short side 32 pixels" in table and "frames per second" not in table and "text→image retrieval" in table
@@ -464,7 +464,7 @@ def test_from_weights_to_the_report_without_a_seed(finished: Workflow) -> None:
     pairs = pd.read_csv(results / "statistics/pairs.csv")
     assert len(pairs) and pairs["p"].notna().all() and (pairs["procedure"].str.startswith("these models")).all()
     assert (pairs.loc[pairs["second"] == "theirs", "p"] == 1).all(), "the same weights"
-    table = (results / "tables/table_A_test.md").read_text(encoding="utf-8")
+    table = "".join((results / f"tables/{name}.md").read_text(encoding="utf-8") for name in ("table_A_test", "notes"))
     assert "there are no training seeds, and intervals generalise to other queries only" in table
     assert "No letters: they need 20 clusters of queries, and there are 12" in table
     printed = " ".join((results / "tables/summary.txt").read_text(encoding="utf-8").split())

@@ -29,10 +29,11 @@ from pathlib import Path
 
 import numpy as np
 
+from rewind.job_values import Job
 from rewind.packaged import workflow_home
 from rewind.workflow import checksums
 from rewind.workflow import job as frame
-from rewind.workflow.job import JOB_RECORDS, Job, run_script
+from rewind.workflow.job import JOB_RECORDS, run_script
 
 NUMBERS = {".csv", ".json", ".npz", ".parquet", ".safetensors", ".npy"}
 TIMED = re.compile(r"history\.csv|run\.json|frames\d+\.(csv|json)")

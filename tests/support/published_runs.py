@@ -12,9 +12,9 @@ from pathlib import Path
 import pandas as pd
 
 from checkout import ROOT
+from rewind.analyses.efficiency import EFFICIENCY_COLUMNS as COSTS
+from rewind.analyses.probes import PROBE_TABLES
 from rewind.config import Study
-from rewind.report.efficiency_table import EFFICIENCY_COLUMNS as COSTS
-from rewind.report.probe_tables import PROBE_TABLES
 from rewind.workflow.config import load_config
 from table_numbers import chance, gaps, intervals, metrics, pairs
 from verdict_numbers import ratios

@@ -14,7 +14,8 @@ from rewind.config import RunSpec
 
 SCRIPT = """
 import json, os, signal, sys
-from rewind.workflow.job import Job, run_script
+from rewind.workflow.job import run_script
+from rewind.job_values import Job
 from rewind.training.checkpoint import StateFile
 
 saves, save = [], StateFile.save

@@ -4,7 +4,7 @@ import dataclasses
 
 import pandas as pd
 
-from rewind.report.results import Results
+from rewind.tables.results import Results
 
 METRICS = ("R@1", "R@5", "R@10", "MdR", "MnR", "MRR")
 WAYS = ("text_to_item", "item_to_text")

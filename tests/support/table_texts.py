@@ -8,9 +8,9 @@ import subprocess
 import pytest
 
 from rewind.report import tables
-from rewind.report.footnotes import Footnotes
-from rewind.report.render import write_table
-from rewind.report.tables import TableInputs
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.render import write_table
+from rewind.tables.spec import TableInputs
 
 
 def markdown_rows(text):

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checkout import ROOT
+from rule_files import rules_text
 
 OPENED = Path(__file__).parent / "opened"
-RULES = ROOT / "workflow/rules"
 NO_JOB = {"all", "prepared", "trained", "scored", "ranked", "board"}
 """Rules that only name files."""
 
@@ -172,8 +172,8 @@ def unread(done: Iterable[Job]) -> dict[str, set[str]]:
 
 def without_job(done: Iterable[Job]) -> list[str]:
     """Rules of the workflow that no job was of."""
-    texts = [path.read_text() for path in [ROOT / "Snakefile", *sorted(RULES.glob("*.smk"))]]
-    names = {a or b for text in texts for a, b in re.findall(r"^rule (\w+):|^use rule \w+ as (\w+)", text, re.M)}
+    text = (ROOT / "Snakefile").read_text() + rules_text()
+    names = {a or b for a, b in re.findall(r"^rule (\w+):|^use rule \w+ as (\w+)", text, re.M)}
     return sorted(names - NO_JOB - {job.rule for job in done})
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import pandas as pd
 
 from rewind.config.report import Verdict
-from rewind.report.results import Results
+from rewind.tables.results import Results
 from table_numbers import WAYS, intervals, metrics, pairs
 
 CONTROL = {"base": "base_uniform", "new": "new_uniform"}
@@ -56,7 +56,9 @@ def results(
         train=dict.fromkeys(values, "Data"),
         verdict=verdict,
         items="images",
-        step_time=step_time(ratio),
-        control=control(*shrinkage) if verdict.control else pd.DataFrame(),
+        analyses={
+            "step_time": step_time(ratio),
+            "control": control(*shrinkage) if verdict.control else pd.DataFrame(),
+        },
         seeds={name: [0, 1, 2] for name in values},
     )

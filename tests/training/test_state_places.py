@@ -17,9 +17,9 @@ from checkout import ROOT
 from messages import expect_message, refusal
 from rewind.config import load_study
 from rewind.errors import RewindError
+from rewind.job_values import Job
 from rewind.training.checkpoint import StateFile
 from rewind.training.checkpoint_store import RemoteStore, open_checkpoint_store, state_folder_problems, state_path
-from rewind.workflow.job import Job
 from rewind.workflow.preflight.files import study_faults
 from s3_server import bucket_server, keys, lacking
 

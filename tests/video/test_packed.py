@@ -325,7 +325,7 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(prepared, tmp_p
         done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 1 and "Traceback" not in done.stderr
         assert Path(name).name in done.stdout + done.stderr
-        assert "this is a named pipe" in done.stderr or "no regular file" in done.stdout
+        assert "this is a named pipe" in done.stderr or "not a regular file" in done.stdout
 
 
 @pytest.mark.parametrize("table", ["clips.csv", "shards.csv"])

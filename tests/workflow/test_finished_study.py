@@ -183,7 +183,7 @@ WITHOUT_EFFECT = (
 @pytest.mark.parametrize("override", KEYS)
 def test_snakemake_makes_stale_what_a_key_decides(workflow, override):
     stale = set(workflow.stale("--config", f"overrides={{{override}}}"))
-    assert KEYS[override] <= stale <= KEYS[override] | {"group_figure"}
+    assert KEYS[override] <= stale <= KEYS[override] | {"group_figure", "order_figure"}
 
 
 @pytest.mark.workflow

@@ -12,14 +12,17 @@ import pytest
 
 from checkout import ROOT
 from messages import refusal
+from rewind.analyses import all_analyses, analysis_rules, module_of
 from rewind.config import Backbone, Frames, Method, RunSpec, Text
 from rewind.config.evaluation import Evaluation
+from rewind.job_values import Job, NamedList, Outputs
 from rewind.registry import BACKBONES, FORMATS, HEADS, LOSSES, MODELS, SAMPLERS
 from rewind.training.checkpoint import StateFile
 from rewind.training.run import TrainingJob
 from rewind.workflow.code_hash import StageCode, compute_code_hash
-from rewind.workflow.job import Job, NamedList, Outputs, run_script
+from rewind.workflow.job import run_script
 from rewind.workflow.stages import RULES, SUB_STAGES, CodeDependencies, code_roots, is_ignored, strip_rule_prefix
+from rule_files import rules_text
 
 RUN = (
     *(MODELS.full_name("clip4clip"), BACKBONES.full_name("clip")),
@@ -27,7 +30,9 @@ RUN = (
 )
 MODEL = RUN[:2]
 SHAPES = (FORMATS.full_name("shapes"),)
-INHERITING = {rule for rule, stage in RULES.items() if stage.script}  # their code is that of another rule
+INHERITING = {
+    rule for rule, stage in RULES.items() if stage.script and not stage.function
+}  # their code is that of another rule
 CLIPS = {"sources", "inventory", "video_shard", "captions"}
 TRAINED = {"train seqTransf", "train meanP", "train zero-shot", "sanity", "step_time"}
 RUNS = {"untrained_run", "blind_run", "rerank"}  # does in one job what trains, scores and ranks others, or scores
@@ -59,6 +64,7 @@ def identities(identity: StageCode) -> dict[str, dict[str, str]]:
             )
             else named
         )
+        named = tuple(map(module_of, all_analyses())) if stage in ("tables", "page") else named
         named = (MODELS.full_name("chance"), *RUN[1:]) if stage == "untrained_run" else named
         named = (MODELS.full_name("clip_only"), *MODEL[1:]) if stage == "blind_run" else named
         heads = [HEADS.full_name("meanP")] if set(named) & set(MODEL) else []
@@ -164,7 +170,7 @@ def test_comments_and_docstrings_make_nothing_stale(checkout, edit):
         ("src/rewind/loading/splits.py", replaced("def check_splits(", "def check_splits_(")),
         ("src/rewind/gpu.py", replaced("def lease_gpus(", "def lease_gpus_(")),
         ("src/rewind/workflow/job.py", replaced("def requested_resources(", "def requested_resources_(")),
-        ("src/rewind/workflow/job.py", replaced("def get(", "def get_(")),
+        ("src/rewind/job_values.py", replaced("def get(", "def get_(")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -213,9 +219,7 @@ def test_a_further_metric_is_computed_and_trains_nothing(checkout):
         "ranks",
         *RUNS,
         "statistics",
-        "order_table",
-        "transductive",
-        "blind_table",
+        *(name for name, rule in analysis_rules().items() if rule.own_metrics),
         "control",
         *REPORTS,
     } and not stale & (TRAINED | SCORED)
@@ -246,8 +250,13 @@ def test_what_validation_computes_makes_training_stale(checkout):
 def test_words_of_tables_are_what_tables_are(checkout):
     unread = replaced("def planned_tables(", "_EXTRA = 1\n\n\ndef planned_tables(")
     assert checkout.stale("src/rewind/report/tables.py", unread) == set(), "nothing reads it"
-    said = replaced("adjusted for multiple comparisons", "adjusted for the family")
-    assert checkout.stale("src/rewind/report/notes.py", said) == {"tables"}
+    said = replaced("In brackets {confidence_percent", "Brackets: {confidence_percent")
+    shown = {"tables", "page"}  # they ask every analysis what it has to show
+    assert checkout.stale("src/rewind/tables/notes.py", said) == shown
+    assert checkout.stale("src/rewind/analyses/gap.py", replaced("the same runs", "equal runs")) == shown
+    assert checkout.stale("src/rewind/analyses/gap.py", replaced('"table_gap"', '"table_of_gaps"')) == shown
+    caption = replaced("Bars: {100 *", "Spread: {100 *")
+    assert checkout.stale("src/rewind/analyses/order.py", caption) == shown, "of a picture, on the page"
 
 
 def test_a_job_that_reads_another_parameter_is_stale(checkout):
@@ -283,8 +292,7 @@ def test_a_state_goes_on_over_edits_that_do_not_count_and_over_no_others(checkou
 
 def rules() -> dict[str, str]:
     """Rules of the workflow that run a job, as they are named, with their text; those that inherit from another too."""
-    texts = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
-    begun = re.split(r"^(?:use rule \w+ as |rule |checkpoint )(\w+)(?: with)?:$", texts, flags=re.M)
+    begun = re.split(r"^(?:use rule \w+ as |rule |checkpoint )(\w+)(?: with)?:$", rules_text(), flags=re.M)
     return dict(zip(begun[1::2], begun[2::2], strict=True))
 
 
@@ -295,13 +303,14 @@ def test_every_rule_runs_its_script_under_its_own_name_and_under_a_modules_prefi
     assert rules().keys() == RULES.keys()
     for rule, text in rules().items():
         act = re.search(r"^        act=\"(\w+)\"", text, re.M)
-        assert (act[1] if act else "") == RULES[rule].script, f"{rule}: says whose code it runs, if not its own"
+        inherited = RULES[rule].script if rule in INHERITING else ""
+        assert (act[1] if act else "") == inherited, f"{rule}: says whose code it runs, if not its own"
         script = f"{RULES[rule].script or rule}.py"
         assert f'"../scripts/{script}"' in text or act, rule
         for name in (rule, f"a_module_{rule}"):
             run_script(Job(name, NamedList([], {}), Outputs([], {}), NamedList([], {}), {}, 1, {}, "log"))
             assert ran[-1] == ROOT / "workflow/scripts" / script, name
-        assert code_roots(rule)[0] == f"rewind.scripts.{script.removesuffix('.py')}"
+        assert code_roots(rule)[0] == (RULES[rule].function or f"rewind.scripts.{script.removesuffix('.py')}")
     assert {path.name for path in (ROOT / "workflow/scripts").glob("*.py")} == {path.name for path in ran}
     own = RULES.keys() - INHERITING  # others say whose code they run
     assert not [(one, other) for one in own for other in RULES if other.endswith(f"_{one}")], (

@@ -11,7 +11,7 @@ import pytest
 
 from messages import expect_error
 from mini_study import Workflow
-from rewind.workflow.job import Job, NamedList
+from rewind.job_values import Job, NamedList
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +81,7 @@ def test_an_error_inside_is_shown_whole(checkout, tmp_path):
     twin.write_text(json.dumps(content | {"output": broken}))
     said = python(checkout, "-m", "rewind", "job", "results/tiny/a", "--out", str(tmp_path), ok=False)
     twin.unlink()
-    assert "Traceback" in said and "'best' is not given; there are: table" in said
+    assert "Traceback" in said and "'best' is not given; available: table" in said
 
 
 def test_what_a_job_is_given_outlives_json_and_moves_whole(tmp_path):
@@ -98,5 +98,5 @@ def test_what_a_job_is_given_outlives_json_and_moves_whole(tmp_path):
     assert Path(given.below(tmp_path).below(tmp_path / "b").log) == tmp_path / "b" / tmp_path.relative_to("/") / (
         "logs/a.log"
     )
-    with pytest.raises(AttributeError, match="'model' is not given; there are: first, rest, none"):
+    with pytest.raises(AttributeError, match="'model' is not given; available: first, rest, none"):
         _ = given.output.model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, get_args, get_origin
@@ -12,13 +12,15 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import yaml
 
-from checkout import ROOT
+from rewind.analyses import all_analyses, analysis_rules
+from rewind.analyses.base import Rule
 from rewind.config import Dataset, Study, load_dataset, load_study
 from rewind.config.base import Affects, ConfigModel, history, nested_models
 from rewind.config.encoders import EncoderOptions
 from rewind.workflow.plan.rules import WorkflowPlan
 from rewind.workflow.plan.study import StudyPlan
-from rewind.workflow.stages import DISPLAY_STAGES, RULES
+from rewind.workflow.stages import RULES, is_display
+from rule_files import rule_files
 
 # One study with every stage that keys can ask for.
 STUDY = yaml.safe_load(
@@ -58,17 +60,9 @@ RUN_RULES = {"pretrain", "features", "sweep_trial", "sweep", "trial", "tune", "t
 BOTH = {"untrained_run", "blind_run"}  # a run and its scores in one job
 SCORES_RULES = {"similarity", "ranks", "rerank", "order_controls", "probes", "zero_shot", "metrics", "export_vectors"}
 SCORES_RULES |= {"answers", "foils"}
-STATISTICS_RULES = {
-    "statistics",
-    "group_results",
-    "order_table",
-    "blind_table",
-    "probe_table",
-    "transductive",
-    "groups",
-}
-STATISTICS_RULES |= {"zero_shot_table", "control", "step_time", "metrics"}  # the last lists all runs
-REPORT_RULES = set(DISPLAY_STAGES) | {"batches"}
+STATISTICS_RULES = {"statistics", "groups", "step_time", "metrics"}  # the last lists all runs
+STATISTICS_RULES |= {name for name, rule in analysis_rules().items() if not rule.shows} - {"batches", "cosine_gap"}
+REPORT_RULES = {rule for rule in RULES if is_display(rule)} | {"batches"}
 STAGES: dict[Affects, set[str]] = {
     "data": DATA_RULES,
     "run": RUN_RULES | BOTH | {"sanity"},
@@ -140,6 +134,7 @@ OTHER: dict[str, Any] = {
     "sweep.search": {"sweep": {"search": "random", "trials": 1}},
     "sweep.trials": {"sweep": {"search": "random", "trials": 1}},
     "metrics": None,  # its code counts: tests/evaluation/test_metrics.py
+    "analyses": None,  # they have rules of their own: tests/workflow/test_workflow.py
     "evaluation.settings": {"evaluation": {"settings": ["hard", "origin", "binary"]}},
     "evaluation.directions": {"evaluation": {"directions": ["text_to_item"]}},
     "evaluation.order": {"evaluation": {"order": ["shuffled"]}},
@@ -220,14 +215,14 @@ def another(path: str, field: Any, value: Any) -> dict[str, Any] | None:
 # ---- The jobs of a plan, without Snakemake -------------------------------------------------------------------------
 
 RULE = re.compile(r"^(?:rule|checkpoint|use rule \w+ as) (\w+)(?: with)?:\n((?:(?:    .*)?\n)*)", re.M)
-ENTRY = re.compile(r"^        (?:\w+=)?(?:unpack\()?(plan\.\w+(?:\([^()]*\))?)\)?,", re.M)
+ENTRY = re.compile(r"^        (?:\w+=|\*\*)?(?:unpack\()?(plan\.\w+(?:\([^()]*\))?)\)?,", re.M)
 
 
 def rule_texts() -> dict[str, tuple[list[str], list[str]]]:
     """Rule → what its parameters and its inputs ask of the plan; what is untracked is left out."""
     found = {}
-    for path in sorted((ROOT / "workflow/rules").glob("*.smk")):
-        for name, body in RULE.findall(path.read_text()):
+    for text in rule_files().values():
+        for name, body in RULE.findall(text):
             sections = dict(re.findall(r"^    (\w+):\n((?:        .*\n|\n)*)", body, re.M))
             asked = [ENTRY.findall(sections.get(section, "")) for section in ("params", "input")]
             found[name] = tuple(
@@ -249,19 +244,13 @@ def jobs_of(plan: StudyPlan) -> Iterator[tuple[str, dict[str, Any]]]:
     for rule in ("sanity",) * bool(study.sanity) + ("sweep", "metrics", "statistics", "tables", "figures", "page"):
         yield rule, {}
     several = {
-        "group_results": plan.group_settings(),
-        "order_table": study.evaluation.order,
-        "transductive": study.evaluation.transductive,
-        "blind_table": study.blind_methods(),
-        "probe_table": study.evaluation.probes,
-        "zero_shot_table": study.evaluation.zero_shot,
-        "control": study.tables.verdict and study.tables.verdict.control,
         "step_time": study.tables.verdict,
-        "batches": plan.topical_runs(),
         "examples": True,
         "twin_figure": "binary" in study.evaluation.settings,
     }
     yield from ((rule, {}) for rule, asked in several.items() if asked)
+    for analysis in (one for one in all_analyses().values() if one.applies(plan)):
+        yield from ((rule.name, {}) for rule in analysis.rules if rule.applies(plan))
     yield from (("pretrain", {"part": part}) for part in study.pretraining_suffixes())
     frames = study.frames_sweep.max_frames if study.frames_sweep else []
     yield from (("sweep_trial", {"frames": n}) for n in frames)
@@ -295,6 +284,10 @@ class Asked(WorkflowPlan):
     def code(self, rule: str, stage: str = "") -> Callable[[Any], Any]:
         return lambda wildcards: self._ask(wildcards, "code_dependencies", rule=rule)
 
+    def analysis_params(self, rule: Rule) -> Callable[[Any], Any]:
+        params = super().analysis_params(rule)
+        return lambda wildcards: [ask(wildcards) for name, ask in params.items() if name != "metrics"]
+
     def clip_code(self, wildcards: Any) -> None: ...
 
     def accepted(self, wildcards: Any) -> None: ...
@@ -313,7 +306,7 @@ def answers(study: Study, dataset: Dataset) -> Answers:
     for rule, wildcards in jobs_of(plan.studies[study.name]):
         job = SimpleNamespace(**wildcards | ({} if "dataset" in wildcards else {"study": study.name}))
         job.items = lambda wildcards=wildcards: wildcards.items()
-        values = [eval(text, {"plan": plan})(job) for part in RULE_TEXTS[rule] for text in part]
+        values = [eval(text, {"plan": plan} | analysis_rules())(job) for part in RULE_TEXTS[rule] for text in part]
         found[rule, str(sorted(wildcards.items()))] = repr(values)
     return found
 
@@ -388,7 +381,7 @@ def test_a_key_of_a_study_makes_stale_what_it_says(home, monkeypatch, path, affe
         pytest.skip("it has no other value here")
     needed = NEEDED.get(path, {})
     before, after = read(home, "shapes", needed), read(home, "shapes", merged(needed, overrides))
-    check(path, affects, stale(before, after))
+    check(path, affects, stale(before, after), before.keys() ^ after.keys())
     if path.startswith("methods.") and affects == "run":
         (method,) = overrides["methods"]
         others = [job for job in stale(before, after) if "'method'" in job[1] and f"'{method}'" not in job[1]]
@@ -406,8 +399,11 @@ def test_a_key_of_a_data_set_makes_stale_what_it_says(home, monkeypatch, name):
             check(path, affects, stale(before, read(home, name, {}, overrides)))
 
 
-def check(path: str, affects: Affects | None, found: set[tuple[str, str]]) -> None:
-    """That the rules of ``found`` are those that a key of this kind may make stale, and that some of its stage are."""
+def check(
+    path: str, affects: Affects | None, found: set[tuple[str, str]], others: Set[tuple[str, str]] = frozenset()
+) -> None:
+    """That the rules of ``found`` are those that a key of this kind may make stale, and that some of its stage are, or
+    have jobs that come and go with the key (``others``)."""
     rules = {rule for rule, _ in found}
     if path in STORAGE or path == "max_missing":
         return
@@ -420,4 +416,4 @@ def check(path: str, affects: Affects | None, found: set[tuple[str, str]]) -> No
         allowed.add("sanity")
     assert rules <= allowed, f"{path}: {sorted(rules - allowed)}"
     if path != "seeds" and path != "methods.seeds":  # other runs; those that are there stay as they are
-        assert rules & STAGES[affects], f"{path} decides nothing"
+        assert (rules | {rule for rule, _ in others}) & STAGES[affects], f"{path} decides nothing"

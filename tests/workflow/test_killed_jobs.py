@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from checkout import ROOT
-from rewind.workflow.job import Job, NamedList
+from rewind.job_values import Job, NamedList
 from rewind.workflow.temporary_files import remove_old_temporary_files, remove_temporary_files
 from sigkill_compare import DRAFT, compare_all, left_over
 from sigkill_moments import KINDS, Moment, by_kind, plan, targets

@@ -11,8 +11,9 @@ from checkout import ROOT
 from rewind.config import load_dataset, load_study
 from rewind.workflow import memory
 from rewind.workflow.plan.rules import WorkflowPlan
+from rule_files import rules_text
 
-TEXT = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+TEXT = rules_text()
 ASKED = sorted(set(re.findall(r"\bmem_mb=plan\.(\w+),\n", TEXT)))
 
 

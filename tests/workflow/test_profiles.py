@@ -17,6 +17,7 @@ from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 from checkout import ROOT
 from rewind.workflow.stages import RULES
+from rule_files import rules_text
 
 FOLDERS = sorted(path.parent for path in (ROOT / "profiles").glob("*/config.yaml"))
 ASKED = {"job_queue": "arn:aws:batch:queue", "job_role": "arn:aws:iam:role"}  # by environment variables
@@ -184,7 +185,7 @@ def test_every_rule_has_a_size_that_batch_has_for_its_cores():
 
 def rule_texts() -> dict[str, str]:
     """Rules with their text; one that uses another's with that of the other too."""
-    text = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    text = rules_text()
     begun = re.split(r"^(?:rule|checkpoint) (\w+):$|^use rule (\w+) as (\w+) with:$", text, flags=re.M)
     found, inherits = {}, {}
     for name, other, own, body in zip(begun[1::4], begun[2::4], begun[3::4], begun[4::4], strict=True):

@@ -14,8 +14,9 @@ from messages import expect_message, refusal
 from mini_study import Workflow
 from real_jobs import job, run_job
 from rewind.config import RunSpec, Study
+from rewind.job_values import Job
 from rewind.report.study import _random_feature_notes
-from rewind.workflow.job import Job, run_script
+from rewind.workflow.job import run_script
 from search_runs import make_data, spec_of
 
 pytestmark = pytest.mark.slow
@@ -107,7 +108,7 @@ def test_the_workflow_makes_features_of_a_random_tower_for_each_seed(tmp_path):
     # The over-fitting check has seed 0, the sweep's trials have 9.
     asked = [(0, 3), (3, 2), (3, 3), (9, 2), (9, 3)]
     assert made == {f"results/mini/features/seed{seed}/frames{frames}.npz" for seed, frames in asked}
-    assert "asks for the file" not in said and "ask for the file with seed<k>/" in workflow.run(
+    assert "asks for the file" not in said and "request the file with seed<k>/" in workflow.run(
         "-n", "results/mini/features/frames3.npz", ok=False
     )
 
@@ -116,7 +117,7 @@ def test_tables_say_which_rows_have_random_features():
     frozen = {"freeze": ["visual"]}
     methods = {"a": {"label": "Frozen", "training": frozen}, "b": {}, "c": {"model": "chance", "training": frozen}}
     keys = {"name": "s", "dataset": "d", "methods": methods, "seeds": [4, 1]}
-    said = "Of Frozen: random features: the visual tower has random weights, drawn anew for each seed, and is frozen"
+    said = "Of Frozen: random features: the visual tower has random weights, drawn again for each seed, and is frozen"
     assert _random_feature_notes(Study(**keys)) == [said]
     assert Study(**keys).features_suffix("a", 1) == "/seed1" and Study(**keys).features_suffix() == "/seed4"
     for known in (

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from messages import refusal
+from rewind.job_values import Job, NamedList
 from rewind.video.sources import pack_sources, unpack_sources
 from rewind.workflow import checksums
-from rewind.workflow.job import Job, NamedList
 
 MODEL = "results/mini/runs/meanP/seed{}/model.safetensors"
 

@@ -59,7 +59,7 @@ def test_runs_have_the_keys_that_their_trials_chose_and_tables_say_so(tuned):
         run = record(tuned, "meanP", seed)
         assert run["tuned"] == lr and run["spec"]["method"]["training"]["lr"] == lr["training.lr"]
         assert record(tuned, "seqTransf", seed)["spec"]["method"]["head_layers"] == layers["head_layers"]
-    table = (tuned.folder / TABLES / "table_A_origin.md").read_text()
+    table = "".join((tuned.folder / TABLES / f"{name}.md").read_text() for name in ("table_A_origin", "notes"))
     assert "given one choice of keys" in table and "after 2 trials each to choose keys" in table
     said = "once for all seeds, with seed 0, so the spread over seeds does not include the choice: meanP (training.lr "
     assert f"{said}{lr['training.lr']})" in table

@@ -96,7 +96,7 @@ def test_what_was_typed_is_repeated(home, capsys):
 def test_numbers_made_after_the_tables_are_refused(home, capsys):
     edit(METRICS, "\n")
     code, _, said = boarded(capsys)
-    assert code == 1 and f"{METRICS}: not the file from which the study's tables were made" in said
+    assert code == 1 and f"{METRICS}: not the file from which the study's tables were built" in said
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_broken_record_is_refused(home, capsys, content):
 def test_results_without_a_record_are_compared_with_their_runs(home, capsys):
     Path("results/one", STUDY_RECORD).unlink()
     code, _, said = boarded(capsys)
-    assert code == 0 and said.startswith("note: results/one: an earlier version of Rewind made it")
+    assert code == 0 and said.startswith("note: results/one: an earlier version of Rewind wrote it")
     edit("config/studies/one.yaml", "training: {epochs: 7}\n")
     code, _, said = boarded(capsys)
     assert code == 1 and "methods.a.training.epochs: 5 → 7" in said

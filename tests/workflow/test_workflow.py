@@ -11,17 +11,21 @@ import subprocess
 import sys
 import time
 from html import unescape
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from broken_results import broken, records
 from checkout import ROOT
 from mini_study import DATA, Workflow
 from rewind.video.sources import pack_sources
+from rewind.workflow.checksums import structural_fault
+from rule_files import rules_text
 from tabs import opened
 from undeclared import jobs, undeclared, unread, without_job
 
-REPORT = {"tables", "figures", "examples", "twin_figure", "export_vectors", "page"}
+REPORT = {"tables", "figures", "order_figure", "examples", "twin_figure", "export_vectors", "page"}
 RESULTS = {"similarity", "ranks", "metrics", "statistics", "order_controls", "order_table", "probes", "probe_table"}
 RESULTS |= {"blind_run", "blind_table", *REPORT}
 TRAINING = {"sanity", "pretrain", "features", "sweep_trial", "sweep", "train"}
@@ -29,8 +33,7 @@ TRAINING = {"sanity", "pretrain", "features", "sweep_trial", "sweep", "train"}
 
 def test_names_of_rules_that_tests_compare_with_are_rules():
     """A name that is none would be missing from every answer, and no comparison would say so."""
-    text = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
-    rules = set(re.findall(r"^(?:rule|checkpoint) (\w+):|^use rule \w+ as (\w+) with:", text, re.M))
+    rules = set(re.findall(r"^(?:rule|checkpoint) (\w+):|^use rule \w+ as (\w+) with:", rules_text(), re.M))
     assert (DATA | RESULTS | TRAINING).issubset(one or other for one, other in rules)
 
 
@@ -67,7 +70,8 @@ def test_from_clips_to_tables(finished):
     assert record["command"] == "snakemake --cores 2", "what was typed, not what Snakemake started"
     assert len(record["data_digest"]) == 64 and record["packages"]["torchvision"]
     content = f"Data: content hash {record['data_digest'][:12]}."
-    assert content in (results / "tables/table_A_origin.md").read_text()
+    notes = (results / "tables/notes.md").read_text()
+    assert content in notes
     page = (results / "report.html").read_text()
     assert "2 compared methods" in page and "image/svg+xml" in page, "the answer comes first, with its picture"
     assert record["data_digest"] in page and "Commands: snakemake --cores 2 (7 runs)." in page
@@ -83,8 +87,7 @@ def test_from_clips_to_tables(finished):
     assert {seed: found["seed"] for seed, found in begun.items()} == {0: 0, 1: 1}
     assert len({(finished.folder / path).read_bytes() for path in towers.values()}) == 2, "each seed has its own towers"
     said = "once for each seed (" + "; ".join(f"seed {s}: best epoch {r['best']['epoch']}" for s, r in begun.items())
-    table = (results / "tables/table_A_origin.md").read_text()
-    assert said in table and "given one pre-training" not in table
+    assert said in notes and "given one pre-training" not in notes
     logs = sorted(path.name for path in (results / "logs/train").iterdir())
     assert logs == ["meanP.seed0.log", "meanP.seed1.log", "seqLSTM.seed0.log", "seqLSTM.seed1.log"]
     alone = [path.name for path in (results / "logs/untrained_run").iterdir()]
@@ -111,7 +114,7 @@ def test_every_stage_of_it_was_watched(finished):
         "batches",
     }
     others |= {"cosines", "cosine_gap", "cosine_gap_figure", "zero_shot", "zero_shot_table", "step_time", "control"}
-    others |= {"rerank", "transductive", "trial"}
+    others |= {"rerank", "transductive", "trial", "paraphrases"}
     assert set(without_job(done)) == on_request | others, "`make rehearse-studies` watches these"
     # Libraries that open files without Python are seen too.
     missed = unread(done)
@@ -171,7 +174,8 @@ def test_a_finished_study_is_published(workflow):
     assert answer and answer[1] in " ".join(summary.split()) and summary.startswith("Which way time runs (Binary, ")
     page = unescape((workflow.folder / "results/mini/report.html").read_text())
     findings = " ".join(summary.partition("\nTable ")[0].split())
-    assert findings in " ".join(re.sub("<[^>]+>", " ", page).split()), "all of it, word for word, on the page too"
+    said = re.sub("<[^>]+>", " ", re.sub("<summary>.*?</summary>", "", page))  # what unfolds a sentence is no sentence
+    assert findings in " ".join(said.split()), "all of it, word for word, on the page too"
     stored = json.loads((workflow.folder / "docs/published/mini/here/record.json").read_text())
     assert stored["wall_seconds"] > 5 and re.search(r"mini wall -->\d+:\d\d<!--", readme.read_text())
     run = json.loads((workflow.folder / "results/mini/runs/seqLSTM/seed1/run.json").read_text())
@@ -247,7 +251,7 @@ def test_comments_make_nothing_stale_and_editing_tables_renders_tables_again(wor
         for path in (workflow.folder / place).rglob("*.py"):
             workflow.edit(str(path.relative_to(workflow.folder)))
     assert workflow.stale() == {}
-    workflow.edit("src/rewind/report/tables.py", '"table_gap"', '"table_of_gaps"')
+    workflow.edit("src/rewind/analyses/gap.py", '"table_gap"', '"table_of_gaps"')
     assert workflow.stale() == {"tables": 1, "page": 1}
 
 
@@ -285,6 +289,7 @@ def test_one_methods_learning_rate_retrains_that_method(workflow):
         "statistics": 1,
         "group_results": 1,
         "group_figure": 3,
+        "order_figure": 1,
         "tables": 1,
         "figures": 1,
         "twin_figure": 1,
@@ -366,6 +371,19 @@ def test_no_broken_file_of_results_passes_or_ends_in_a_traceback(workflow, seale
 
 
 @pytest.mark.workflow
+def test_a_table_between_stages_without_its_first_column_is_refused_by_its_name(workflow, monkeypatch):
+    monkeypatch.chdir(workflow.folder)
+    tables = {Path(name) for job in records() for name in job.input if re.fullmatch(r"results/.*\.csv", name)}
+    accepted = []
+    for path in sorted(tables):
+        assert structural_fault(path) == ""
+        with broken(path, "another column") as possible:
+            if possible and not structural_fault(path):
+                accepted.append(path)
+    assert len(tables) > 25 and not accepted
+
+
+@pytest.mark.workflow
 @pytest.mark.parametrize("stage", ["videos", "train"])
 def test_a_killed_workflow_goes_on(workflow, stage):
     folder = workflow.folder / "results"
@@ -395,3 +413,28 @@ def test_a_killed_workflow_goes_on(workflow, stage):
     workflow.run()
     assert workflow.stale() == {}
     assert model.read_bytes() == whole, "the same bits as the unbroken run"
+
+
+@pytest.mark.workflow
+def test_an_analysis_is_one_module(workflow):
+    """docs/add-an-analysis.md: the study names the module, and nothing else does."""
+    module = re.search(r"```python\n(.*?)```", (ROOT / "docs/add-an-analysis.md").read_text(), re.S)[1]
+    (workflow.folder / "src/first_found.py").write_text(module)  # among what Python finds, as jobs declare no code
+    workflow.edit("config/studies/mini.yaml", "figures:", "analyses: [first_found]\nfigures:")
+    stale = workflow.stale()
+    assert stale.pop("first_found") == stale.pop("first_found_figure") == 1
+    assert stale.keys() <= REPORT | {"group_figure"}
+    workflow.run()
+    results = workflow.folder / "results/mini"
+    assert pd.read_csv(results / "statistics/first_found.csv")["first"].sum() > 0
+    assert (results / "tables/table_first_found.tex").is_file() and (results / "figures/first_found.svg").is_file()
+    summary, page = (results / "tables/summary.txt").read_text(), (results / "report.html").read_text()
+    assert "All captions were counted." in summary and "captions whose item came first" in summary
+    assert "Captions whose item came first, over all seeds." in page and "not tested." in page
+    assert workflow.stale() == {}
+    workflow.edit("src/first_found.py", '(t["higher"] == 0)', '(t["higher"] <= 0)')
+    assert workflow.stale()["first_found"] == 1
+    changed = "overrides={studies.mini.evaluation.directions: [item_to_text]}"
+    assert "first_found counts captions that search" in workflow.run("-n", "--config", changed, ok=False)
+    workflow.edit("config/studies/mini.yaml", "analyses: [first_found]\n", "")
+    assert not {"first_found", "first_found_figure"} & workflow.stale().keys()

@@ -29,13 +29,13 @@ from dataclasses import replace
 
 from library import NotPublished, ResultsLibrary, StoredResults, has_letters
 from rewind.errors import RewindError
-from rewind.report import notes
-from rewind.report.footnotes import budget_sentence
-from rewind.report.render import markdown_rows, render_text
-from rewind.report.results import leading_direction
-from rewind.report.table import Cell, Column, RowGroup, Table
 from rewind.report.time_answer import chance_by_method, chance_sentences, listed_accuracies, sort_by_chance
 from rewind.statistics.inference import significance_level
+from rewind.tables import notes
+from rewind.tables.footnotes import budget_sentence
+from rewind.tables.render import markdown_rows, render_text
+from rewind.tables.results import leading_direction
+from rewind.tables.table import Cell, Column, RowGroup, Table
 from store import describe_record, format_wall_time
 
 # ---- Selecting rows and columns by their printed names -------------------------------------------------------------

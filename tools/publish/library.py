@@ -10,14 +10,16 @@ from typing import Any
 import pandas as pd
 from pydantic import ValidationError
 
+from rewind.analyses import analysis_results
 from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json
-from rewind.report.footnotes import Footnotes
-from rewind.report.results import Results
-from rewind.report.study import GapFiles, ReportFiles, load_gap_results, load_results
-from rewind.report.table import MISSING, Cell, Column, RowGroup, Table
-from rewind.report.tables import TableInputs, planned_tables
+from rewind.report.study import ReportFiles, load_results
+from rewind.report.tables import planned_tables
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.results import Results
+from rewind.tables.spec import TableInputs
+from rewind.tables.table import MISSING, Cell, Column, RowGroup, Table
 from store import BENCHMARK_FILE, EFFICIENCY_FILES, load_benchmark, machine_folders, result_tables
 
 # ---- One table of several machines: the first machine's numbers, and the marks on which all agree ------------------
@@ -162,17 +164,14 @@ def read_stored(root: Path, folder: Path) -> StoredResults:
     results = load_results(study, dataset, _stored_files(study, dataset, folder))
     results = replace(results, not_evaluated=record.get("not_evaluated", {}))
     intervals = {"intervals": results.intervals, "gaps": results.gaps.rename(columns={"gap": "estimate"})}
-    gap_files = _stored_gap_files(folder)
-    gaps = load_gap_results(study, gap_files) if gap_files else None
-    if gaps:
-        intervals["cosine gaps"] = gaps.intervals
+    if len(gaps := results.of("cosine_gap")):
+        intervals["cosine gaps"] = gaps
     costs = next((read_csv(folder / name) for name in EFFICIENCY_FILES if (folder / name).is_file()), pd.DataFrame())
     inputs = TableInputs(
         results,
         study.evaluation.settings,
         Footnotes(items=dataset.items, budgets=study.budgets()),
         dataset.title or dataset.name,
-        gaps=gaps,
         costs=costs,
     )
     intervals = {name: rows for name, rows in intervals.items() if len(rows)}
@@ -194,21 +193,14 @@ def _stored_config(folder: Path) -> tuple[Study, Dataset]:
 def _stored_files(study: Study, dataset: Dataset, folder: Path) -> ReportFiles:
     """The stored tables, under a report's names; what footnotes alone read is not stored, as documents print none."""
     stored: dict[str, Any] = {}
+    analyses: dict[str, str] = {}
     for key, files in result_tables(study, dataset).items():
         paths = [str(folder / name) for name in files if (folder / name).is_file()]
-        if paths and not key.startswith("gap_"):
-            stored[_FIELDS.get(key, key)] = paths if key == "trials" else paths[0]
-    return ReportFiles(records={}, best="", videos="", **stored)
-
-
-_FIELDS = {"group_results": "groups"}
-
-
-def _stored_gap_files(folder: Path) -> GapFiles | None:
-    runs = folder / "cosine_gap_runs.csv"
-    if not runs.is_file() or read_csv(runs).empty:
-        return None
-    return GapFiles(str(runs), str(folder / "cosine_gap.csv"), str(folder / "cosine_gap_pairs.csv"), counts="")
+        if paths and key in analysis_results():
+            analyses[key] = paths[0]
+        elif paths:
+            stored[key] = paths if key == "trials" else paths[0]
+    return ReportFiles(records={}, best="", videos="", analyses=analyses, **stored)
 
 
 def _benchmark_texts(root: Path, name: str, folder: Path) -> dict[str, str]:

@@ -14,8 +14,8 @@ from documents import DocumentComparison, block_diff, compare_documents, rewrite
 from library import StoredResults, check_same_rows, read_stored
 from rewind.errors import RewindError
 from rewind.io.files import read_json
-from rewind.report.render import render_text
-from rewind.report.table import Cell, RowGroup, Table, format_number
+from rewind.tables.render import render_text
+from rewind.tables.table import Cell, RowGroup, Table, format_number
 from store import describe_record, load_benchmark
 
 # ---- The results of two machines side by side, and where they exclude one another ----------------------------------

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rewind.analyses import analysis_results
 from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.io.files import check_id, read_csv, read_json, write_csv, write_json, write_text
@@ -242,9 +243,9 @@ BENCHMARK_FILE = "figures.csv"
 _UNREAD_COLUMNS = ("boot_procedure",)  # long, the same in every row, and in no table
 
 
-LATER_TABLES = ("places", "group_results", "trials", "transductive", "zero_shot_pairs")
+LATER_TABLES = ("places", "groups", "trials", "transductive", "zero_shot_pairs")
 """What results of an earlier version may lack."""
-_NO_TABLES = ("best", "videos", "gap_counts")  # footnotes alone read them
+_NO_TABLES = ("best", "videos")  # footnotes alone read them
 
 
 def result_tables(study: Study, dataset: Dataset) -> dict[str, dict[str, str]]:
@@ -258,7 +259,7 @@ def result_tables(study: Study, dataset: Dataset) -> dict[str, dict[str, str]]:
         files = [Path(path) for path in ([paths] if isinstance(paths, str) else paths)]
         if key not in _NO_TABLES and all(file.suffix == ".csv" for file in files):
             within = [file.relative_to(plan.folder).as_posix() for file in files]
-            names = within if key == "trials" else ["cosine_gap_runs.csv" if key == "gap_runs" else files[0].name]
+            names = within if key == "trials" else [f"{key}.csv" if key in analysis_results() else files[0].name]
             tables[key] = dict(zip(names, within, strict=True))
     return tables
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+from rewind.analyses import analysis_rules
 from rewind.errors import RewindError
 from rewind.io.files import read_json
 from rewind.system_errors import user_message
@@ -21,13 +22,13 @@ from rewind.workflow.code_hash import StageCode
 from rewind.workflow.config import ONLY_KEYS, custom_rules, load_checked_config, load_config
 from rewind.workflow.plan.files import Unwatched, UserFile
 from rewind.workflow.plan.rules import CodeHashes, WorkflowPlan
-from rewind.workflow.plan.study import DRAWN_OF_A_RUN, PICTURES, PICTURES_OF_A_RUN
+from rewind.workflow.plan.study import DRAWN_OF_A_RUN, PICTURES, PICTURES_OF_A_RUN, SHORT_MINUTES
 from rewind.workflow.preflight.checks import CACHE_FILE, Preflight, run_checks
 from rewind.workflow.stale import recorded_time
 from rewind.workflow.user_inputs import UserInputs
 
-# Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for is there. Jobs
-# that read the workflow anew on another machine need only the keys, and so does `rewind why`.
+# Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for exists. Jobs
+# that read the workflow again on another machine need only the keys, and so does `rewind why`.
 try:
     if FIRST_PROCESS and not os.environ.get(ONLY_KEYS):
         STUDIES, DATASETS = load_checked_config(config, CACHE_FILE, sys.argv[1:], HOME, TYPED)

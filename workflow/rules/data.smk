@@ -9,7 +9,7 @@ captions/groups.csv.
 
 
 rule sources:
-    """Make or fetch the source files of a data set that brings its own."""
+    """Make or fetch the source files of a data set that comes with its own."""
     input:
         plan.annotations,
     output:
@@ -159,7 +159,7 @@ rule videos:
 
 
 rule vector_report:
-    """The report that other data sets have of their clips: of vectors, and where no clip is here."""
+    """The report that other data sets have of their clips: of vectors, and where no clip exists."""
     input:
         plan.source_files,
     output:
@@ -240,7 +240,7 @@ rule answers:
 
 
 rule foils:
-    """Captions that are not true of a clip, pairs of clips with a caption each, and what questions suppose."""
+    """Captions that are not true of a clip, pairs of clips with a caption each, and what questions presuppose."""
     input:
         plan.source_files,
         plan.question_sources,

@@ -200,7 +200,7 @@ rule metrics:
 
 
 rule order_controls:
-    """Rank one run's captions with every clip's frames in another order, or one frame alone."""
+    """Rank one run's captions with every clip's frames in another order, or only one frame."""
     input:
         unpack(plan.scored_inputs),
     output:
@@ -226,7 +226,7 @@ rule order_controls:
 
 
 rule probes:
-    """What one run knows beside its ranks: pairs, several right answers, foils, direction, geometry."""
+    """What one run knows in addition to its ranks: pairs, several right answers, foils, direction, geometry."""
     input:
         unpack(plan.probe_inputs),
         similarity="results/{study}/similarity/{method}/seed{seed}.npz",

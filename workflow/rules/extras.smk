@@ -6,7 +6,7 @@ Produces: trec/; submission/<method>.seed<k>.csv; efficiency/{efficiency.csv,tab
 
 
 rule trec:
-    """Files for other evaluation tools, up to gigabytes, so only where asked: `snakemake results/demo/trec`."""
+    """Files for other evaluation tools, up to gigabytes, so only on request: `snakemake results/demo/trec`."""
     input:
         item_table=plan.item_table,
         captions=plan.test_captions,
@@ -55,7 +55,7 @@ rule submission:
 
 
 rule efficiency:
-    """Sizes and times of every method's first run, measured: let nothing else run beside it (`--cores 1`)."""
+    """Sizes and times of every method's first run, measured: let nothing else run at the same time (`--cores 1`)."""
     input:
         unpack(plan.efficiency_inputs),
     output:

@@ -61,7 +61,7 @@ rule features:
 
 
 rule encode_foil_texts:
-    """Encode captions that are not true of a clip with a model that is named, beside its vectors of true ones."""
+    """Encode captions that are not true of a clip with a model that is named, next to its vectors of true ones."""
     input:
         captions="results/data/{dataset}/vectors/{encoding}/captions.npz",
         foils="results/data/{dataset}/captions/foils.csv",

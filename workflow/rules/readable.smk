@@ -1,4 +1,4 @@
-"""A fault of ``config/config.yaml`` is told with its line before Snakemake reads the file, which would trace it."""
+"""A fault of ``config/config.yaml`` is reported with its line before Snakemake reads the file, which would trace it."""
 
 from pathlib import Path
 

@@ -71,81 +71,6 @@ rule figures:
         "../scripts/figures.py"
 
 
-rule group_figure:
-    """Results by group in one setting."""
-    input:
-        group_results="results/{study}/statistics/groups.csv",
-    output:
-        report(
-            multiext("results/{study}/figures/groups_{setting}", ".png", ".pdf"),
-            category="Figures",
-            caption="../report/group_figure.rst",
-        ),
-        "results/{study}/figures/groups_{setting}.svg",
-    log:
-        "results/{study}/logs/group_figure/{setting}.log",
-    benchmark:
-        "results/{study}/benchmarks/group_figure/{setting}.tsv"
-    group:
-        "report_{study}"
-    params:
-        study=plan.study_keys,
-        setting="{setting}",
-        code=plan.code("group_figure"),
-    script:
-        "../scripts/group_figure.py"
-
-
-rule cosine_gap_figure:
-    """Densities of cosines of pairs and of non-pairs, a row per method."""
-    input:
-        unpack(plan.gap_files),
-    output:
-        report(
-            multiext("results/{study}/figures/cosine_gap", ".png", ".pdf"),
-            category="Figures",
-            caption="../report/cosine_gap_figure.rst",
-        ),
-        "results/{study}/figures/cosine_gap.svg",
-    log:
-        "results/{study}/logs/cosine_gap_figure.log",
-    benchmark:
-        "results/{study}/benchmarks/cosine_gap_figure.tsv"
-    group:
-        "report_{study}"
-    params:
-        study=plan.study_keys,
-        code=plan.code("cosine_gap_figure"),
-    script:
-        "../scripts/cosine_gap_figure.py"
-
-
-rule batches:
-    """Epoch by epoch: the share of topical batches, their spill, and the clusters."""
-    input:
-        plan.topical_histories,
-    output:
-        "results/{study}/batches.csv",
-        report(
-            multiext("results/{study}/figures/batches", ".png", ".pdf"),
-            category="Figures",
-            caption="../report/batches.rst",
-        ),
-        "results/{study}/figures/batches.svg",
-    log:
-        "results/{study}/logs/batches.log",
-    benchmark:
-        "results/{study}/benchmarks/batches.tsv"
-    group:
-        "report_{study}"
-    params:
-        runs=plan.topical_runs,
-        study=plan.study_keys,
-        code=plan.code("batches"),
-    script:
-        "../scripts/batches.py"
-
-
 rule export_vectors:
     """Vectors of test captions and items: of the run that pictures show, or of any other by name."""
     input:
@@ -274,7 +199,6 @@ rule page:
         records=plan.run_records,
         tables="results/{study}/tables",
         pictures=plan.page_pictures,
-        gap_pictures=plan.gap_pictures,
         drawings=plan.page_drawings,
         sweep="results/{study}/sweep/max_frames.csv",
     output:

@@ -18,7 +18,7 @@ from rewind.workflow.checksums import job_origin
 from rewind.working_folder import record_modules_folder
 from rewind.workflow.temporary_files import remove_old_temporary_files
 
-# Where this workflow is a module of another one, files of keys that are not there are its own.
+# Where this workflow is a module of another one, missing files of keys are its own.
 HOME = Path(str(workflow.current_basedir)).parents[1]
 TYPED = workflow.config_settings.overwrite_config
 FIRST_PROCESS = workflow.is_main_process
@@ -37,7 +37,7 @@ else:
 if FIRST_PROCESS:
     remove_old_temporary_files(Path(".snakemake/rewind"))
 else:
-    # The process that a submission starts adds up its group's jobs anew, see onstart.
+    # The process that a submission starts adds up its group's jobs again, see onstart.
     workflow.global_resources["nodes"] = 1
 
 
@@ -52,7 +52,7 @@ class FilteredDAG(DAG):
     will have to; then it leaves out those that read only its ``ancient`` files, although they may be stale themselves.
     """
 
-    watched = None  # while stale jobs are looked for: `depending` without what is behind ancient files alone
+    watched = None  # while stale jobs are looked for: `depending` without what is only behind ancient files
 
     async def update_needrun(self, *arguments, **keys):
         self.watched = defaultdict(dict)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from rewind.analyses.efficiency import write_efficiency
 from rewind.evaluation.efficiency import measure_runs
-from rewind.report.efficiency_table import write_efficiency
 from rewind.workflow.job import start_job
 from rewind.workflow.job_inputs import measured_runs, run_data
 

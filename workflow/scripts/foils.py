@@ -1,4 +1,4 @@
-"""Captions that are not true of a clip, pairs of clips with a caption each, and what questions suppose."""
+"""Captions that are not true of a clip, pairs of clips with a caption each, and what questions presuppose."""
 
 from rewind.data.questions import make_foils
 from rewind.video.sources import job_sources_folder

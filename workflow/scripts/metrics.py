@@ -1,8 +1,8 @@
 """Join the metrics of all runs."""
 
 from rewind.evaluation.run_metrics import join_metrics
+from rewind.job_values import files_by_run
 from rewind.workflow.job import start_job
-from rewind.workflow.job_inputs import files_by_run
 
 if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:

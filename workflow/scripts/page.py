@@ -11,7 +11,7 @@ from rewind.workflow.job_inputs import report_files
 if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:
         study, dataset, inputs = Study(**job.params.study), Dataset(**job.params.dataset), job.input
-        pictures = [Path(path) for path in [*inputs.pictures, *inputs.get("gap_pictures", [])]]
+        pictures = [Path(path) for path in inputs.pictures]
         similarity = dict(zip(study.scored_runs(), inputs.similarity, strict=True))
         page_inputs = PageInputs(Path(inputs.tables), pictures, ranks_folder(inputs.ranks), similarity, inputs.sweep)
         data, page = Path(inputs.item_table).parent, Path(job.output.page)

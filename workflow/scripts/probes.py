@@ -1,4 +1,4 @@
-"""What one run knows beside its ranks: pairs, several right answers, foils, direction, geometry."""
+"""What one run knows in addition to its ranks: pairs, several right answers, foils, direction, geometry."""
 
 from rewind.evaluation.probes import ProbedRun, QuestionFiles, compute_probes
 from rewind.workflow.job import start_job

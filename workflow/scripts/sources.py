@@ -1,4 +1,4 @@
-"""Make or fetch the source files of a data set that brings its own; or check files of vectors."""
+"""Make or fetch the source files of a data set that comes with its own; or check files of vectors."""
 
 from rewind.video.dataset import make_sources
 from rewind.workflow.job import start_job

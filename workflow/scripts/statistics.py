@@ -1,11 +1,11 @@
 """Intervals and ranks of methods, comparisons of declared pairs, gaps between Origin and Hard, tests against chance."""
 
 from rewind.config.report import Statistics
+from rewind.job_values import job_pairs, job_runs
 from rewind.statistics.pairs import RandomFactors
 from rewind.statistics.rank_files import ranks_folder
 from rewind.statistics.study import compute_statistics
 from rewind.workflow.job import start_job
-from rewind.workflow.job_inputs import job_pairs, job_runs
 
 if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from rewind.evaluation.trec import export_trec
+from rewind.job_values import files_by_run
 from rewind.workflow.job import start_job
-from rewind.workflow.job_inputs import files_by_run
 
 if __name__ == "__main__":
     with start_job(globals().get("snakemake")) as job:

@@ -1,4 +1,4 @@
-"""Report the items of a data set without clips: of vectors, or of names alone."""
+"""Report the items of a data set without clips: of vectors, or of only names."""
 
 from rewind.video.dataset import report_vectors
 from rewind.video.sources import job_sources_folder

@@ -29,18 +29,12 @@ PAGES_FOLDER = "studies"
 
 
 def make_board(studies: Sequence[str], out: Path, pages: bool = False) -> str:
-    """Write a board.
+    """Write a board over studies, which are named, or are folders of results or files of ``rewind share``.
 
-    Args:
-        studies: names of studies, folders of results, or files of ``rewind share``.
-        out: folder to write.
-        pages: copy the studies' pages into it.
-
-    Returns:
-        What was written, as text for a terminal.
+    Returns the text for the terminal. ``pages`` copies the studies' pages into the folder ``out``.
 
     Raises:
-        RewindError: if a study has no results or no configuration, was changed since it was made, is there twice, or a
+        RewindError: if a study has no results or no configuration, was changed since it was run, is listed twice, or a
             shared file is broken; if ``out`` holds something else.
     """
     _check_folder(out)
@@ -74,33 +68,31 @@ def _summary_lines(board: Board) -> list[str]:
 
 
 def _check_folder(out: Path) -> None:
-    """Refuse a folder that holds something else than a board."""
+    """Refuse a folder that holds something other than a board."""
     check_output_folder(out, "--out")
     content = read_cached_json(out / "board.json")
     is_board = isinstance(content, dict) and "format" in content and "cells" in content
     if out.is_dir() and any(out.iterdir()) and not is_board:
-        raise RewindError(f"--out: {out}: holds something else than a board; name a new folder.")
+        raise RewindError(f"--out: {out}: contains something other than a board; name a new folder.")
 
 
 def share(study: str, out: Path | None, weights: bool = False) -> str:
-    """Pack a finished study into one file.
+    """Pack a finished study, named or as the folder of its results, into one file; returns the text for the terminal.
 
     Args:
-        study: its name, or the folder of its results.
         out: file to write; None: ``<study>.rewind.zip``.
         weights: also pack the checkpoints of its runs.
 
-    Returns:
-        What was written, as text for a terminal.
-
     Raises:
-        RewindError: if the study has no results or no configuration, was changed since it was made, or ``out`` cannot
+        RewindError: if the study has no results or no configuration, was changed since it was run, or ``out`` cannot
             be written or is something else.
     """
     found = find_study(study)
     out = out or Path(f"{found.name}{SUFFIX}")
     if out.suffix != ".zip":
-        raise RewindError(f"--out: {out}: `rewind board` tells shared studies by their suffix; end the name with .zip.")
+        raise RewindError(
+            f"--out: {out}: `rewind board` recognises shared studies by their suffix; end the name with .zip."
+        )
     check_output_file(out, "--out", archive_contains(CARD))
     members, left_out = share_study(found.results, load_card(found), out, weights)
     size = out.stat().st_size / 1e6
@@ -125,13 +117,7 @@ def find_study(text: str) -> StudyFolders:
     """The folders of a study, from its name or from the folder of its results (``<home>/results/<study>``).
 
     Raises:
-        RewindError: if there are no results, or no ``config/studies/<study>.yaml`` beside them.
-
-    >>> find_study("no_such_study")
-    Traceback (most recent call last):
-        ...
-    rewind.errors.RewindError: no_such_study: no results in results/no_such_study, and no \
-config/studies/no_such_study.yaml; name a study, or the folder of its results.
+        RewindError: if there are no results, or no ``config/studies/<study>.yaml`` for them.
     """
     path = Path(text)
     results = path if len(path.parts) > 1 else Path("results", text)
@@ -151,7 +137,7 @@ config/studies/no_such_study.yaml; name a study, or the folder of its results.
     if not file.is_file():
         raise RewindError(
             f"{text}: {file} is missing; a board needs the configuration that the study was run with. A file of "
-            "`rewind share` holds what is needed of it."
+            "`rewind share` contains what a board needs."
         )
     return StudyFolders(name, results, config)
 
@@ -179,7 +165,7 @@ def _open_study(text: str, number: int) -> Iterator[BoardStudy]:
 
 
 def _shown_path(path: Path) -> str:
-    """A path below the working folder; of others the last parts alone, since a board may be published."""
+    """A path below the working folder; for others only the last parts, since a board may be published."""
     with contextlib.suppress(ValueError):
         return str(Path(os.path.abspath(path)).relative_to(Path.cwd()))
     return str(Path(*path.parts[-2:]))
@@ -205,7 +191,7 @@ def _equal(first: pd.DataFrame, second: pd.DataFrame) -> bool:
 
 
 def _page_address(study: BoardStudy, number: int, out: Path, copy: bool) -> str:
-    """Address of a study's page, relative to the board; empty where it would lead out of the folder around that."""
+    """Address of a study's page, relative to the board; empty where it would leave the folder that holds the board."""
     if not study.page:
         return ""
     page = Path(study.page)
@@ -218,7 +204,7 @@ def _page_address(study: BoardStudy, number: int, out: Path, copy: bool) -> str:
 
 
 def _copy_page(page: Path, folder: Path) -> None:
-    """Copy a study's page and what its explorer reads beside it."""
+    """Copy a study's page and what its explorer reads next to it."""
     with atomic_write(folder / page.name) as temporary:
         shutil.copyfile(page, temporary)
     data = page.parent / "report_data"

@@ -86,11 +86,7 @@ def _extract(options: argparse.Namespace) -> int:
 
 
 def _read_items(path: Path) -> pd.DataFrame:
-    """``items.csv``, indexed by ``item_id``.
-
-    Raises:
-        RewindError: if a column is missing, an id is listed twice, or a usable item has no path.
-    """
+    """``items.csv``, indexed by ``item_id``."""
     from rewind.data.captions import USABLE_STATUS
     from rewind.workflow.checksums import how_to_remake
 
@@ -128,10 +124,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def find_data_folder(name: str) -> Path:
-    """The results folder of a dataset.
-
-    Args:
-        name: the dataset, a study on it, or the folder itself (``results/data/<dataset>``).
+    """The results folder of a prepared dataset, named by the dataset, a study on it, or the folder itself.
 
     Raises:
         RewindError: if the dataset is not prepared.

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-# torch, pydantic and whatever imports them are imported inside functions, after the packages were checked: this command
+# torch, pydantic and all that imports them are imported inside functions, after the packages were checked: this command
 # also has to run where they are missing or do not load.
 from rewind import optional_packages
 from rewind.errors import RewindError, count_noun
@@ -26,51 +26,42 @@ from rewind.packaged import (
     installed_version,
     workflow_home,
 )
-from rewind.platform import usable_cores
+from rewind.platform import FFMPEG_REMEDY, usable_cores
 from rewind.system_errors import is_system_error, user_message
 
 MIN_PYTHON = (3, 11)
 MIN_FREE_DISK_GB = 10
 # Compiled packages can be installed and still not load, for lack of a system library; so each is really imported.
 _BINARY_PACKAGES = ("torch", "torchvision", "open_clip", "pyarrow")
-_FFMPEG_HINT = "put ffmpeg 5.1 or newer with libx264 on PATH, or: pip install imageio-ffmpeg, which includes one"
 
 
 @dataclass(frozen=True)
 class Finding:
     """One line of the report.
 
-    Attributes:
-        subject: what was looked at.
-        found: what was found there.
-        good: whether it is good enough.
-        how: how to get it, where it is not; empty where nothing can be done.
-        needed: whether nothing runs without it.
-
     >>> print(format_findings([Finding("Python", "3.12.1"), Finding("GPUs", "none", good=False, needed=False)]))
     ok      Python  3.12.1
     none    GPUs    none
     <BLANKLINE>
-    Everything that is needed is there.
+    Everything that is needed is installed.
     """
 
     subject: str
     found: str
-    good: bool = True
-    how: str = ""
-    needed: bool = True
+    good: bool = True  # good enough
+    how: str = ""  # how to get it, where it is not good; empty where nothing can be done
+    needed: bool = True  # nothing runs without it
 
 
 def examine_machine(studies: Sequence[str] = ()) -> list[Finding]:
     """Look at everything that a run needs or records, in the order of the report.
 
-    Args:
-        studies: names; none: those that ``config/config.yaml`` selects.
+    Without names the studies are those that ``config/config.yaml`` selects.
     """
     findings = [_python(), *_packages(), *_check_imports()]
     frames = _frame_reader()
     if any(not finding.good for finding in [*findings, frames]):
-        return [*findings, frames, _ffmpeg(), *_machine()]  # versions and devices cannot be asked yet
+        return [*findings, frames, _ffmpeg(), *_machine()]  # versions and devices cannot be queried yet
     from rewind.provenance import environment
 
     record = environment()
@@ -101,8 +92,9 @@ def _closing_line(missing: list[Finding]) -> str:
     """The last line where Rewind can run; it repeats what is missing that only some studies need."""
     subjects = [finding.subject for finding in missing if finding.how]
     if not subjects:
-        return "Everything that is needed is there."
-    return f"Rewind can run: what all studies need is there. What only some need is missing: {', '.join(subjects)}."
+        return "Everything that is needed is installed."
+    listed = ", ".join(subjects)
+    return f"Rewind can run: all required parts are installed. Missing, and needed by some studies only: {listed}."
 
 
 def _status_word(finding: Finding) -> str:
@@ -189,11 +181,11 @@ def _ffmpeg() -> Finding:
         path = ffmpeg.executable()
         found = f"{ffmpeg.ffmpeg_version()} ({path})"
     except RewindError:
-        return Finding("ffmpeg", "not found", False, _FFMPEG_HINT)
+        return Finding("ffmpeg", "not found", False, FFMPEG_REMEDY)
     try:
         ffmpeg.require_encoder()
     except RewindError:
-        return Finding("ffmpeg", f"{found}, without {ffmpeg.ENCODER}", False, ffmpeg.ENCODER_REMEDY)
+        return Finding("ffmpeg", f"{found}, without {ffmpeg.ENCODER}", False, FFMPEG_REMEDY)
     return Finding("ffmpeg", found)
 
 
@@ -274,11 +266,7 @@ def _git(record: dict[str, Any]) -> Finding:
 
 
 def _studies(names: Sequence[str]) -> list[Finding]:
-    """Studies whose large towers start from random weights, or from a file that is not there.
-
-    Args:
-        names: of the studies; none: those that ``config/config.yaml`` selects.
-    """
+    """Studies whose large towers start from random weights, or from a file that does not exist."""
     from rewind.commands import selected_by_default
 
     return [finding for name in names or selected_by_default() if (finding := _study(name))]
@@ -295,13 +283,13 @@ def _study(name: str) -> Finding | None:
     backbone, subject = study.backbone, f"study {name}"
     if backbone.weights and not Path(backbone.weights).exists():
         how = f"put the weights there, or name others in config/studies/{name}.yaml, backbone.weights"
-        return Finding(subject, f"{backbone.weights} is not there", False, how, needed=False)
+        return Finding(subject, f"{backbone.weights} does not exist", False, how, needed=False)
     start = backbone.has_weights or study.pretraining
-    # Towers that are described in a file of their own are small ones, made to be trained from nothing.
+    # Towers that are described in a file of their own are small ones, meant to be trained from scratch.
     if start or backbone.architecture.endswith(".json") or backbone.kind not in ("clip", "viclip", "miniclip_towers"):
         return None
     if backbone.architecture == "efficientnet_lite0" or not study.trained():
         return None
     found = f"{backbone.architecture} starts from random weights"
-    how = f"name a weights file in config/studies/{name}.yaml, backbone.weights (the study says which)"
+    how = f"name a weights file in config/studies/{name}.yaml, backbone.weights (the study states which)"
     return Finding(subject, found, False, how, needed=False)

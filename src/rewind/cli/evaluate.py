@@ -18,6 +18,7 @@ from rewind.cli.scaffold import (
     STUDIES_FOLDER,
     Backups,
     dump_yaml,
+    first_files,
     refuse_overwriting,
     restore_files,
     safe_file_name,
@@ -27,19 +28,20 @@ from rewind.commands import snakemake_command
 from rewind.config import Dataset, Method
 from rewind.config.evaluation import TWIN_SETTINGS
 from rewind.config.load import parse_yaml, read_yaml
-from rewind.config.methods import PRECOMPUTED_MODELS, ScoreOptions
+from rewind.config.methods import ScoreOptions
 from rewind.data.annotations import read_annotations
 from rewind.data.formats.table import read_table_rows
 from rewind.data.questions import QUESTION_TABLES
 from rewind.errors import RewindError
 from rewind.processes import run_snakemake
+from rewind.registry import MODELS
 from rewind.workflow.config import MAIN_CONFIG, load_checked_config, load_configured_dataset
 from rewind.workflow.job import PRINT_TABLES
 from rewind.workflow.plan.rules import WorkflowPlan
 from rewind.workflow.plan.study import StudyPlan
 from rewind.workflow.preflight.annotations import cached_annotations, count_split
 from rewind.workflow.preflight.checks import CACHE_FILE
-from rewind.working_folder import require_snakefile
+from rewind.working_folder import find_snakefile
 
 FILE_HEADER = "# Written by `rewind evaluate`; edit it as you like, and run it with:\n"
 
@@ -59,15 +61,10 @@ class EvaluateOptions:
         settings: settings to evaluate; empty: all that the data allow.
         labels: names of the methods in tables, in the order of ``vectors``, ``scores`` and the encoder; empty: named
             after their files.
-        probes: ask all probes that the data and the methods allow, and say what the others need.
+        probes: ask all probes that the data and the methods allow, and print what the others need.
         answers: a CSV of right answers, for captions with several right clips; with it, ``probes`` is meant.
         foils: a CSV of captions that are not true of a clip; likewise.
-        add: add the methods to an existing study.
-        cores: for Snakemake.
         dry: only write the files and show what would run.
-
-    >>> EvaluateOptions("captions.csv", scores=["mine.npz"]).settings
-    []
     """
 
     data: str
@@ -94,11 +91,7 @@ class EvaluateOptions:
 
 
 def evaluate_models(options: EvaluateOptions) -> int:
-    """Write the study, run it, print its tables, and return Snakemake's exit code.
-
-    Raises:
-        RewindError: from :func:`run_evaluation`.
-    """
+    """Write the study, run it, print its tables, and return Snakemake's exit code."""
     plan, code = run_evaluation(options)
     if code or options.dry:
         return code
@@ -115,9 +108,8 @@ def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
     any numbers, so that they do not block the corrected command.
 
     Raises:
-        RewindError: if the files cannot be made, or other files have their names.
+        RewindError: if the files cannot be written, or other files have their names.
     """
-    require_snakefile()
     methods = build_methods(options)
     dataset, dataset_keys = _load_or_describe_dataset(options)
     probes, left_out = _choose_probes(options, dataset, methods)
@@ -125,7 +117,7 @@ def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
     name = safe_file_name(options.study or (f"{dataset.name}_models" if not dataset_keys else dataset.name))
     study_file = STUDIES_FOLDER / f"{name}.yaml"
     command = ["--cores", options.cores, "--config", f"studies=[{name}]"]
-    texts: dict[Path, str] = {}
+    texts = first_files(name) if find_snakefile(Path.cwd()) is None else {}
     replaced = [study_file] if options.add else []
     if dataset_file.is_file() and (not dataset_keys or _differ_in_questions_alone(dataset_file, dataset_keys)):
         texts[dataset_file] = _add_questions(dataset_file, options.questions)
@@ -158,7 +150,10 @@ def run_evaluation(options: EvaluateOptions) -> tuple[StudyPlan, int]:
             restore_files(backups)
             files = ", ".join(map(str, backups))
             with contextlib.suppress(OSError):  # the terminal may be gone
-                print(f"{files}: as before this command, which can be corrected; finished jobs are kept", flush=True)
+                print(
+                    f"{files}: restored to before this command, which can be corrected; finished jobs are kept",
+                    flush=True,
+                )
     return plan, code
 
 
@@ -207,7 +202,7 @@ def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[s
             raise RewindError(f"--{key}: {file}: there is no such CSV file; correct the path.")
     if not options.data.endswith(".csv"):
         if options.videos:
-            raise RewindError(f"--videos: config/datasets/{options.data}.yaml says where its clips are; remove it.")
+            raise RewindError(f"--videos: config/datasets/{options.data}.yaml states where its clips are; remove it.")
         return load_configured_dataset(options.data).model_copy(update=options.questions), {}
     twins = _has_twins(Path(options.data))
     if not options.videos and options.encoder:
@@ -235,13 +230,13 @@ def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[s
 
 
 def _allowed_settings(dataset: Dataset) -> list[str]:
-    """Settings that the data allow: without twins ``test`` alone, and Binary only if a caption is a question of it."""
+    """Settings that the data allow: without twins only ``test``, and Binary only if a caption is a question of it."""
     if dataset.why_no_twins:
         return ["test"]
     try:
         annotations = cached_annotations(dataset)
     except RewindError:
-        annotations = None  # the workflow's checks say why
+        annotations = None  # the workflow's checks explain why
     if annotations is None or count_split(annotations, "test")[2]:
         return [*TWIN_SETTINGS]
     print("binary is not evaluated: no test caption has other words than those of the reversed clip")
@@ -255,11 +250,11 @@ def _choose_probes(options: EvaluateOptions, dataset: Dataset, methods: dict[str
     try:
         annotations = cached_annotations(dataset)
     except RewindError:
-        annotations = None  # the workflow's checks say why
+        annotations = None  # the workflow's checks explain why
     files = {
         name: Method(model=keys["model"], options=keys["options"])
         for name, keys in methods.items()
-        if keys["model"] in PRECOMPUTED_MODELS
+        if keys["model"] in MODELS.tagged("files")
     }
     return choose_probes(dataset, annotations, files)
 
@@ -292,7 +287,7 @@ def _add_questions(path: Path, questions: dict[str, str]) -> str:
     with contextlib.suppress(RewindError):
         if parse_yaml(new_text, str(path)) == keys | new:
             return new_text
-    raise RewindError(f"{path}: its keys do not stand below one another, so add by hand:\n{dump_yaml(new)}")
+    raise RewindError(f"{path}: its keys are not on lines of their own, so add by hand:\n{dump_yaml(new)}")
 
 
 def _has_twins(path: Path) -> bool:
@@ -317,13 +312,13 @@ def _add_methods(
 ) -> str:
     """A study's text with further methods, inserted before ``chance`` where that is the last one.
 
-    Lines are inserted into the text rather than the YAML written anew, so that the user's comments and layout stay.
+    Lines are inserted into the text instead of writing the YAML again, so that the user's comments and layout stay.
 
     Raises:
         RewindError: if there is no such study, it is on other data, or its methods are not one below the other.
     """
     if not path.is_file():
-        raise RewindError(f"--add: there is no {path} yet; leave --add out, or name the study with --study NAME.")
+        raise RewindError(f"--add: {path} does not exist yet; leave --add out, or name the study with --study NAME.")
     keys, text = read_yaml(path), path.read_text(encoding="utf-8")
     present = keys.get("methods")
     if keys.get("dataset") != dataset:
@@ -332,7 +327,7 @@ def _add_methods(
         raise RewindError(f"--settings: all methods of a study have the same; change evaluation.settings in {path}.")
     if more := [probe for probe in probes if probe not in ((keys.get("evaluation") or {}).get("probes") or [])]:
         raise RewindError(
-            f"--probes: all methods of a study are asked the same: add {', '.join(more)} to evaluation.probes in "
+            f"--probes: all methods of a study have the same probes: add {', '.join(more)} to evaluation.probes in "
             f"{path}, or leave --probes out."
         )
     if not isinstance(present, dict):
@@ -362,19 +357,13 @@ def _add_methods(
     with contextlib.suppress(RewindError):
         if parse_yaml(new_text, str(path)) == expected:
             return new_text
-    raise RewindError(f"{path}: its methods do not stand below one another, so add them by hand:\n{dump_yaml(new)}")
+    raise RewindError(f"{path}: its methods are not on lines of their own, so add them by hand:\n{dump_yaml(new)}")
 
 
 def _write_checked(texts: dict[Path, str], name: str, replaced: Collection[Path]) -> tuple[StudyPlan, Backups]:
     """Write configuration files, and keep them only if the workflow's checks accept them.
 
-    Args:
-        texts: path → text to write.
-        name: of the study.
-        replaced: paths of files that may be changed.
-
-    Returns:
-        The plan of the study, and what was there before.
+    Returns the plan of the study and what the files held before. Only files in ``replaced`` may be changed.
 
     Raises:
         RewindError: if another file has one of the names, or the study is faulty; nothing is left behind.
@@ -400,7 +389,7 @@ def _snakemake_config(name: str) -> dict[str, Any]:
 def _name_from_path(path: str) -> str:
     """A method's name from that of its file, or of the file's folder where the file is just called ``items.npz``."""
     stem = Path(path).stem
-    parent = Path(os.path.abspath(path)).parent  # without "..", which is no name
+    parent = Path(os.path.abspath(path)).parent  # without "..", which is not a name
     sides = ("items", "vectors", "scores", "similarity", "videos")
     return parent.name if stem in sides and parent != Path.cwd() and parent.name else stem
 

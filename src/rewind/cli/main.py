@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
+import inspect
 import math
 import os
 import re
@@ -16,26 +18,24 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rewind.cli.clips import add_clip_commands
-from rewind.errors import printable_output
+from rewind.errors import RewindError, printable_output
 from rewind.exports.command import add_export_commands
 from rewind.io.files import archive_contains, check_output_file, check_output_folder, looks_like_json
-from rewind.packaged import installed_version
+from rewind.packaged import checkout_folder, installed_version
 from rewind.processes import exit_on_signals
 from rewind.search.arguments import add_search_commands
 from rewind.system_errors import user_message
 
+Options = TypeVar("Options")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command of ``rewind`` and return its exit code.
-
-    Args:
-        arguments: the command line without the program's name; None: that of the process.
-    """
+    """Run one command of ``rewind``, by default that of the process's command line, and return its exit code."""
     return run_command(_build_parser(), arguments)
 
 
@@ -45,14 +45,7 @@ def run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | None
     An error that a user can act on, or a fault of the machine, is printed as one sentence and gives code 1; a bug in
     Rewind is raised with its traceback.
 
-    Args:
-        parser: sets ``command``, a function from the options to the exit code.
-        arguments: the command line without the program's name; None: that of the process.
-
-    >>> parser = argparse.ArgumentParser()
-    >>> parser.set_defaults(command=lambda options: 0)
-    >>> run_command(parser, [])
-    0
+    ``parser`` sets ``command``, a function from the options to the exit code.
     """
     with printable_output(), exit_on_signals():
         return _run_command(parser, arguments)
@@ -64,7 +57,7 @@ def _run_command(parser: argparse.ArgumentParser, arguments: Sequence[str] | Non
         code = options.command(options)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # `rewind … | head`: nobody reads on
+    except BrokenPipeError:  # `rewind … | head`: the reader has closed the pipe
         _discard_output()
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
@@ -155,17 +148,7 @@ def _overview(commands: Mapping[str, argparse.ArgumentParser]) -> str:
 
 
 def finite_number(text: str) -> float:
-    """Parse a finite number, as the ``type`` of an option: NaN and infinity, which ``float`` accepts, are refused.
-
-    Raises:
-        argparse.ArgumentTypeError: naming the text.
-
-    >>> finite_number("2.5")
-    2.5
-    >>> finite_number("nan")
-    Traceback (most recent call last):
-    argparse.ArgumentTypeError: 'nan' is not a finite number
-    """
+    """Parse a finite number, as the ``type`` of an option: NaN and infinity, which ``float`` accepts, are refused."""
     try:
         value = float(text)
     except ValueError:
@@ -173,6 +156,12 @@ def finite_number(text: str) -> float:
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
     return value
+
+
+def given_options(kind: Callable[..., Options], given: argparse.Namespace) -> Options:
+    """The dataclass of a command's options from what was parsed, whose names are those of its fields."""
+    known = inspect.signature(kind).parameters
+    return kind(**{name: value for name, value in vars(given).items() if name in known})
 
 
 # ---- The commands that no package of their own adds ----------------------------------------------------------------
@@ -195,7 +184,7 @@ def _add_doctor(commands: argparse._SubParsersAction[Any]) -> None:
         "--device", choices=("cuda", "cpu"), default="cuda", help="cpu: only to see that the checks run (default: cuda)"
     )
     gpu.add_argument(
-        "--minutes", type=finite_number, default=10.0, help="start no further check after so many (default: 10)"
+        "--minutes", type=finite_number, default=10.0, help="start no new check after this many minutes (default: 10)"
     )
     gpu.add_argument("--demo", action="store_true", help="also run the demo study, in a temporary folder")
     gpu.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
@@ -213,11 +202,16 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _check_gpu(options: argparse.Namespace) -> int:
-    from rewind.cli.gpu_check.command import GpuCheckOptions, check_gpu
-
+    if (checkout := checkout_folder()) is None:
+        raise RewindError(
+            "--gpu: the checks are benchmarks/gpu_check of a checkout, and here is only the package; clone Rewind, and "
+            "run `make gpu-check` there."
+        )
     if options.json is not None:
         check_output_file(options.json, "--json", looks_like_json)
-    return check_gpu(GpuCheckOptions(options.device, options.minutes, options.demo, options.json))
+    sys.path.insert(0, str(checkout / "benchmarks"))
+    check = importlib.import_module("gpu_check.command")
+    return int(check.check_gpu(check.GpuCheckOptions(options.device, options.minutes, options.demo, options.json)))
 
 
 def _add_board(commands: argparse._SubParsersAction[Any]) -> None:
@@ -324,7 +318,9 @@ def _add_init(commands: argparse._SubParsersAction[Any]) -> None:
         help="a CSV (item_id or path, caption[, reverse_caption][, split][, cluster_id]), a folder of clips or images "
         "with their captions, or RTime's JSON",
     )
-    init.add_argument("--videos", default="", metavar="FOLDER", help="folder of the clips (default: beside the source)")
+    init.add_argument(
+        "--videos", default="", metavar="FOLDER", help="folder of the clips (default: next to the source)"
+    )
     init.add_argument("--name", default="", help="name of the study (default: derived from the source's)")
     init.add_argument(
         "--embeddings",
@@ -339,7 +335,9 @@ def _add_init(commands: argparse._SubParsersAction[Any]) -> None:
         default="",
         help="library: open_clip, transformers, sentence_transformers, mteb or your own (default: by the model's name)",
     )
-    init.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of model: vectors")
+    init.add_argument(
+        "--option", action="append", dest="options", default=[], metavar="KEY=VALUE", help="option of model: vectors"
+    )
     init.add_argument(
         "--look", type=int, default=200, metavar="N", help="number of clips to decode completely (default: 200)"
     )
@@ -349,24 +347,13 @@ def _add_init(commands: argparse._SubParsersAction[Any]) -> None:
 def _init(options: argparse.Namespace) -> int:
     from rewind.cli.init.command import InitOptions, write_first_study
 
-    return write_first_study(
-        InitOptions(
-            source=options.source,
-            videos=options.videos,
-            name=options.name,
-            embeddings=options.embeddings,
-            model=options.model,
-            encoder=options.encoder,
-            options=options.option,
-            look=options.look,
-        )
-    )
+    return write_first_study(given_options(InitOptions, options))
 
 
 def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
     job = commands.add_parser(
         "job",
-        description="Rerun one job of the workflow in this process, for a debugger. It is the job that makes FILE, "
+        description="Rerun one job of the workflow in this process, for a debugger. It is the job that writes FILE, "
         "with the inputs and parameters that Snakemake gave it last; `python -m pdb -m rewind job FILE` steps into it. "
         "It writes to another folder; results and Snakemake's records are not changed.",
     )
@@ -410,7 +397,7 @@ def _add_power(commands: argparse._SubParsersAction[Any]) -> None:
         "power",
         description="Estimate what difference of R@1 a study can detect. Seeds, queries, R@1 and the spread over "
         "seeds come from the options, the study's results or the dataset, in this order; otherwise they are assumed. "
-        "The report says which. Nothing is run.",
+        "The report states which. Nothing is run.",
     )
     power.add_argument("study", type=_study_path, help="a study's name, or its file")
     power.add_argument("--setting", help="evaluation setting (default: the study's first)")
@@ -418,7 +405,13 @@ def _add_power(commands: argparse._SubParsersAction[Any]) -> None:
     power.add_argument(
         "--queries", type=int, help="number of test queries (default: from results, or counted in the dataset)"
     )
-    power.add_argument("--cluster-size", type=int, help="queries per cluster (default: likewise)")
+    power.add_argument(
+        "--cluster-size",
+        dest="cluster",
+        metavar="CLUSTER_SIZE",
+        type=int,
+        help="queries per cluster (default: likewise)",
+    )
     power.add_argument(
         "--seed-sd", type=finite_number, help="± of R@1 over seeds, in points (default: from results, or assumed)"
     )
@@ -435,24 +428,15 @@ def _power(options: argparse.Namespace) -> int:
     from rewind.workflow.config import main_overrides
     from rewind.workflow.what_ran import study_that_ran
 
-    power_options = PowerOptions(
-        setting=options.setting,
-        seeds=options.seeds,
-        queries=options.queries,
-        cluster=options.cluster_size,
-        seed_sd=options.seed_sd,
-        r1=options.r1,
-        alike=options.alike,
-    )
     name, config = options.study.stem, options.study.parent.parent
     folders = PowerFolders(datasets=config / "datasets")
     results = folders.results / name
     in_place = options.study.parent.name == "studies"  # a file elsewhere is not what the workflow ran
-    if in_place and (results / "metrics.csv").is_file():  # more seeds are what the command is asked about
+    if in_place and (results / "metrics.csv").is_file():  # the command estimates what other seeds would detect
         study, _ = study_that_ran(results, config, except_for=("seeds",))
     else:
         study = load_study(name, options.study.parent, main_overrides(config)["studies"].get(name))
-    print(power_report(study, power_options, folders))
+    print(power_report(study, given_options(PowerOptions, options), folders))
     return 0
 
 
@@ -482,10 +466,15 @@ def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
         "--encoder", default="", help="library: open_clip, sentence_transformers, transformers, mteb, or your own"
     )
     evaluate.add_argument(
-        "--name", default="", metavar="MODEL", help="what the encoder loads: a name or a local folder"
+        "--name", dest="model", default="", metavar="MODEL", help="what the encoder loads: a name or a local folder"
     )
     evaluate.add_argument(
-        "--option", action="append", default=[], metavar="KEY=VALUE", help="option of model: vectors or scores"
+        "--option",
+        action="append",
+        dest="options",
+        default=[],
+        metavar="KEY=VALUE",
+        help="option of model: vectors or scores",
     )
     evaluate.add_argument(
         "--settings", nargs="+", default=[], help="origin, hard, binary, test (default: all that apply)"
@@ -493,7 +482,7 @@ def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
     evaluate.add_argument(
         "--probes",
         action="store_true",
-        help="also ask all probes that the data and the models allow (docs/probes.md), and say what the others need",
+        help="also run all probes that the data and the models allow (docs/probes.md), and list what the others need",
     )
     evaluate.add_argument(
         "--answers",
@@ -512,6 +501,7 @@ def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
     evaluate.add_argument(
         "--label",
         action="append",
+        dest="labels",
         default=[],
         metavar="TEXT",
         help="name of a model in tables; may be repeated, in the order vectors, scores, encoder (default: file name)",
@@ -520,33 +510,16 @@ def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
         "--add", action="store_true", help="add the models to the study of an earlier command; its runs are kept"
     )
     evaluate.add_argument("--cores", default="all", help="cores for Snakemake (default: all)")
-    evaluate.add_argument("-n", "--dry-run", action="store_true", help="write the files and show what would run")
+    evaluate.add_argument(
+        "-n", "--dry-run", dest="dry", action="store_true", help="write the files and show what would run"
+    )
     evaluate.set_defaults(command=_evaluate)
 
 
 def _evaluate(options: argparse.Namespace) -> int:
     from rewind.cli.evaluate import EvaluateOptions, evaluate_models
 
-    return evaluate_models(
-        EvaluateOptions(
-            data=options.data,
-            study=options.study,
-            videos=options.videos,
-            vectors=[tuple(pair) for pair in options.vectors],
-            scores=options.scores,
-            encoder=options.encoder,
-            model=options.name,
-            options=options.option,
-            settings=options.settings,
-            labels=options.label,
-            probes=options.probes,
-            answers=options.answers,
-            foils=options.foils,
-            add=options.add,
-            cores=options.cores,
-            dry=options.dry_run,
-        )
-    )
+    return evaluate_models(given_options(EvaluateOptions, options))
 
 
 def _add_rehearse(commands: argparse._SubParsersAction[Any]) -> None:
@@ -563,6 +536,7 @@ def _add_rehearse(commands: argparse._SubParsersAction[Any]) -> None:
     rehearse.add_argument(
         "--gpu-tflops", type=finite_number, default=None, help="TFLOP/s that one GPU sustains (default: 100)"
     )
+    rehearse.add_argument("--price", type=finite_number, help="of an hour of that machine: says what the study costs")
     rehearse.add_argument(
         "--full", action="store_true", help="use all layers of towers even if their weights are missing"
     )
@@ -579,7 +553,7 @@ def _rehearse(options: argparse.Namespace) -> int:
     if options.json is not None:
         check_output_file(options.json, "--json", looks_like_json)
     rehearse_options = parse_rehearse_options(
-        options.cores, options.gpus, options.gpu_tflops, options.full, options.items
+        options.cores, options.gpus, options.gpu_tflops, options.full, options.items, options.price
     )
     return rehearse(options.study, rehearse_options, options.json)
 
@@ -588,7 +562,7 @@ def _add_why(commands: argparse._SubParsersAction[Any]) -> None:
     why = commands.add_parser(
         "why",
         description="List what is stale, and which key, code or file changed. What is listed is what `snakemake` would "
-        "make again; nothing is run.",
+        "compute again; nothing is run.",
     )
     why.add_argument("target", nargs="*", help="studies, result files, or rules (default: all studies in config.yaml)")
     why.set_defaults(command=_why)
@@ -602,11 +576,11 @@ def _why(options: argparse.Namespace) -> int:
 
 # Paragraphs are wrapped here, since argparse would join them.
 ACCEPT_DESCRIPTION = """\
-Declare that an edit of code changes no result, so that nothing is made again.
+Declare that an edit of code changes no result, so that nothing is computed again.
 
 This is your claim: nothing is computed or compared. Finished results of the
-targets are treated as made by the current code from then on, until that code
-is edited again, and every table that uses them says who accepted what, and
+targets are treated as computed by the current code from then on, until that code
+is edited again, and every table that uses them states who accepted what, and
 when.
 
 For every job that is stale only because its code was edited, this writes:
@@ -616,9 +590,9 @@ For every job that is stale only because its code was edited, this writes:
   .snakemake/metadata: the paths of the inputs, if clips and frames with the
       same content are now stored elsewhere
 Results themselves are not touched. To withdraw the claim, delete
-accepted.json: the outputs that it kept are then made again.
+accepted.json: the outputs that it kept are then computed again.
 
-Not accepted, and therefore made again: jobs with a changed key or input file;
+Not accepted, and therefore computed again: jobs with a changed key or input file;
 tables, figures and pages."""
 
 

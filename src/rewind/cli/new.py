@@ -6,11 +6,10 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rewind.cli.scaffold import write_files
+from rewind.cli.scaffold import template_text, write_files
 from rewind.commands import rewind_command
 from rewind.errors import RewindError
 from rewind.hashing import sha256_hex, sha256_of
@@ -28,28 +27,20 @@ _VERSION_KEY, _FILES_KEY = "rewind", "files"
 
 @dataclass
 class UpdateReport:
-    """What :func:`update_folder` did with each file.
+    """What :func:`update_folder` did with each file."""
 
-    Attributes:
-        written: updated: absent and new in Rewind, or not changed by the user.
-        kept: changed by the user, so left alone.
-        newer: those of ``kept`` that have changed in Rewind too.
-        removed: removed by the user, and not restored.
-        gone: no longer part of Rewind, and not changed by the user; left where they are.
-    """
-
-    written: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    newer: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)  # absent and new in Rewind, or not changed by the user
+    kept: list[str] = field(default_factory=list)  # changed by the user, so left alone
+    newer: list[str] = field(default_factory=list)  # those of `kept` that have changed in Rewind too
+    removed: list[str] = field(default_factory=list)  # by the user, and not restored
+    gone: list[str] = field(default_factory=list)  # no longer part of Rewind, and not changed by the user; left there
 
 
 def make_working_folder(folder: Path, update: bool = False) -> int:
     """Create or update a working folder, and print what was written, kept or removed.
 
     Raises:
-        RewindError: for a folder in which files are in the way, or to be updated and not made by ``rewind new``.
+        RewindError: if files are in the way, or a folder to be updated was not written by ``rewind new``.
     """
     check_output_folder(folder, "FOLDER")
     if update:
@@ -66,12 +57,12 @@ def make_working_folder(folder: Path, update: bool = False) -> int:
 
 def _update(folder: Path) -> int:
     report = update_folder(folder)
-    lines = [f"{name}: written anew" for name in report.written]
+    lines = [f"{name}: written again" for name in report.written]
     for name in report.kept:
         newer = " (Rewind's has changed too)" if name in report.newer else ""
         lines.append(f"{name}: differs from Rewind's, kept{newer}")
     lines += [f"{name}: you removed it" for name in report.removed]
-    lines += [f"{name}: comes with Rewind no longer" for name in report.gone]
+    lines += [f"{name}: no longer part of Rewind" for name in report.gone]
     print("\n".join(lines or [f"{folder}: all files are those of Rewind {installed_version()}"]))
     if any(name.startswith(("config/", "profiles/", "envs/")) for name in report.kept):
         print(f"Rewind's own files are in {workflow_home()}")
@@ -80,8 +71,7 @@ def _update(folder: Path) -> int:
 
 def initial_files() -> dict[str, str]:
     """Path → text of every file of a new working folder."""
-    templates = resources.files("rewind.cli") / "templates"
-    texts = {name: (templates / source).read_text(encoding="utf-8") for source, name in TEMPLATE_FILES.items()}
+    texts = {name: template_text(source) for source, name in TEMPLATE_FILES.items()}
     home = workflow_home()
     for path_name in COPIED_PATHS:
         paths = sorted((home / path_name).rglob("*")) if (home / path_name).is_dir() else [home / path_name]
@@ -96,11 +86,11 @@ def create_folder(folder: Path) -> list[str]:
     """Write :func:`initial_files` into a folder, and return their names; what else is there stays as it is.
 
     Raises:
-        RewindError: if ``rewind new`` made the folder before, or naming every file that is in the way.
+        RewindError: if ``rewind new`` wrote the folder before, or naming every file that is in the way.
     """
     if (folder / RECORD_FILE).exists():
         command = rewind_command("new", "--update", folder)
-        raise RewindError(f"{folder}: `rewind new` made it before; `{command}` brings its files up to date.")
+        raise RewindError(f"{folder}: `rewind new` wrote it before; `{command}` brings its files up to date.")
     files = initial_files()
     if in_the_way := _in_the_way(folder, files):
         shown = ", ".join(in_the_way[:MAX_SHOWN_FILES])
@@ -132,7 +122,7 @@ def update_folder(folder: Path) -> UpdateReport:
     earlier version wrote (``old``).
 
     Raises:
-        RewindError: if ``rewind new`` did not make this folder.
+        RewindError: if ``rewind new`` did not write this folder.
     """
     recorded, files, report = _read_record(folder), initial_files(), UpdateReport()
     texts: dict[Path, str] = {}
@@ -167,7 +157,7 @@ def _write_record(folder: Path, hashes: Mapping[str, str]) -> None:
 def _read_record(folder: Path) -> dict[str, str]:
     if not (folder / RECORD_FILE).is_file():
         raise RewindError(
-            f"{folder}: no {RECORD_FILE} here, so that nobody can tell which files are yours; make a new folder with "
+            f"{folder}: no {RECORD_FILE} here, so it is unknown which files are yours; make a new folder with "
             "`rewind new` and copy your files into it."
         )
     content = read_json(folder / RECORD_FILE)

@@ -25,13 +25,8 @@ MAX_TWIN_CAPTIONS = 3
 def write_opposites(dataset: Dataset, path: Path) -> str:
     """Write proposals as a CSV file; what a person has decided in an earlier one stays.
 
-    Args:
-        dataset: its training captions are read.
-        path: the file, ``word,opposite,confirmed,captions,example``: ``confirmed`` is empty, and only rows in which a
-            person writes yes are ever used.
-
-    Returns:
-        What was written, as text for a terminal.
+    Returns the text for the terminal. The proposals are from training captions. The column ``confirmed`` is empty, and
+    only rows in which a person writes yes are ever used.
 
     Raises:
         RewindError: if the captions cannot be known yet, if there is nothing to propose, or if the file is another one.
@@ -40,7 +35,7 @@ def write_opposites(dataset: Dataset, path: Path) -> str:
     annotations = known_annotations(dataset, Path("results"))
     if annotations is None:
         raise RewindError(
-            f"config/datasets/{dataset.name}.yaml: its captions are not here yet; prepare them "
+            f"config/datasets/{dataset.name}.yaml: its captions do not exist yet; prepare them "
             f"(`{prepare_command(f'results/data/{dataset.name}')}`), or put its files there."
         )
     decided = _decided(path)

@@ -39,7 +39,7 @@ from rewind.workflow.queries import query_clusters
 
 # ---- The numbers that power depends on, and where each comes from --------------------------------------------------
 
-ASSUMED = "ASSUMED"  # begins the source of a number that the data set itself would tell if it were here
+ASSUMED = "ASSUMED"  # begins the source of a number that the data set itself would show if it existed
 # Another seed of a method shifts R@1 by 0.7 points (standard deviation) and answers 10% of the queries differently:
 # ±1 point on 1,000 queries.
 _TYPICAL_DESIGN = Design(queries=1000, cluster=1, seed_sd=0.7)
@@ -50,16 +50,12 @@ class PowerOptions:
     """Numbers on the command line; None is looked up.
 
     Attributes:
-        setting: one of the study's settings; by default its first.
-        seeds: seeds per method; by default the study's.
+        setting: by default the study's first.
         queries, r1, seed_sd: by default as in the results. Without results, queries are counted in the data set, R@1 is
             40% (60% in Binary, where chance is 50%), and the standard deviation over seeds is half to twice the usual:
             ±1 point on 1,000 queries, more on fewer.
         cluster: queries per cluster; by default counted, as queries are.
         alike: latent correlation of two methods; by default as in the results, or from 0.6 to 0.95.
-
-    >>> PowerOptions(seeds=5).queries is None
-    True
     """
 
     setting: str | None = None
@@ -91,12 +87,7 @@ class SourcedValue(NamedTuple):
 
 @dataclass(frozen=True)
 class PowerFolders:
-    """Where a study's numbers are looked up.
-
-    Attributes:
-        results: folder of all results.
-        datasets: folder of data set files.
-    """
+    """Where a study's numbers are looked up: the results, and the data set files."""
 
     results: Path = Path("results")
     datasets: Path = Path("config/datasets")
@@ -105,11 +96,7 @@ class PowerFolders:
 def collect_known_values(
     study: Study, setting: str, options: PowerOptions, folders: PowerFolders
 ) -> dict[str, SourcedValue]:
-    """Every number by name, from the options, else the results, else the data set, else assumed.
-
-    Raises:
-        RewindError: for broken results or annotations.
-    """
+    """Every number by name, from the options, else the results, else the data set, else assumed."""
     folder = folders.results / study.name
     measured = _measured_values(study, setting, folder)
     counted = (
@@ -208,7 +195,7 @@ def _seed_sd_range(points: float, degrees: int, source: str) -> SourcedValue:
 
 
 def _recorded_cluster_size(study: Study, setting: str, path: Path) -> dict[str, SourcedValue]:
-    """The mean number of queries per cluster from the statistics, which record the two totals alone."""
+    """The mean number of queries per cluster from the statistics, which record only the two totals."""
     if not path.is_file():
         return {}
     table = read_csv(path)
@@ -268,12 +255,7 @@ Designs = list[Design]
 
 
 def power_report(study: Study, options: PowerOptions, folders: PowerFolders | None = None) -> str:
-    """What the study can detect, as text.
-
-    Args:
-        study: the study, with its seeds, pairs and confidence level.
-        options: numbers that override those of the study and its results.
-        folders: where results and data set files are.
+    """What the study can detect, as text; ``options`` override the numbers of the study and its results.
 
     Raises:
         RewindError: for numbers that are not a possible design, or broken results or annotations.
@@ -424,8 +406,7 @@ def _detected_differences(cases: Designs, level: float, family: int = 1) -> list
 def _range_text(points: Sequence[float], digits: int = 1) -> str:
     """Least and greatest as ``1.2–3.4``, or one number where both look the same.
 
-    Raises:
-        ValueError: for NaN, which has no place in an order: the ends would depend on where it stands.
+    NaN is refused, since it has no place in an order: the ends would depend on where it stands.
     """
     if np.isnan(points).any():
         raise ValueError(f"a range over NaN: {list(points)}")

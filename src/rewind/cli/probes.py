@@ -12,29 +12,17 @@ from rewind.data.questions import caption_pair_count, has_answers, has_foils
 
 
 class ProbeChoice(NamedTuple):
-    """What is asked, and what is not.
+    """What is asked, and what is not."""
 
-    Attributes:
-        probes: for ``evaluation.probes``.
-        left_out: a line for each probe, or part of one, that is not asked: which, and what it needs.
-
-    >>> ProbeChoice(["pairs"], ["order: clips are needed"]).probes
-    ['pairs']
-    """
-
-    probes: list[str]
-    left_out: list[str]
+    probes: list[str]  # for evaluation.probes
+    left_out: list[str]  # a line for each probe, or part of one, that is not evaluated: which, and what it needs
 
 
 def choose_probes(dataset: Dataset, annotations: Annotations | None, methods: Mapping[str, Method]) -> ProbeChoice:
     """All probes that a data set and precomputed methods allow.
 
-    A probe is left out where the data set lacks what it asks about, or where no method can be asked.
-
-    Args:
-        dataset: its keys.
-        annotations: its items and captions; None: only a job can read them, and nothing is counted.
-        methods: name → vectors or scores.
+    A probe is left out where the data set lacks what it asks about, or where no method can be asked. Without
+    annotations, which only a job may be able to read, nothing is counted.
 
     >>> dataset = Dataset(name="d", clips=False, source={"format": "table", "table": "d.csv"})
     >>> scores = Method(model="scores", options={"file": "theirs.npz"})

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,27 @@ import yaml
 from rewind.config.load import parse_yaml, read_yaml
 from rewind.errors import RewindError
 from rewind.io.files import write_text
+from rewind.workflow.config import MAIN_CONFIG
 
 DATASETS_FOLDER, STUDIES_FOLDER = Path("config/datasets"), Path("config/studies")
 MAX_NAME_CHARACTERS = 90  # of a name in files, to which a number may be added
+
+
+def template_text(name: str) -> str:
+    """A file of ``rewind/cli/templates``."""
+    return (resources.files("rewind.cli") / "templates" / name).read_text(encoding="utf-8")
+
+
+def first_files(study: str) -> dict[Path, str]:
+    """What a folder without a workflow needs so that ``snakemake`` and other commands know a study in it.
+
+    That is the Snakefile of ``rewind new``, which includes the installed workflow, and, unless it exists, the main file
+    of the configuration.
+    """
+    texts = {Path("Snakefile"): template_text("Snakefile")}
+    if not Path(MAIN_CONFIG).exists():
+        texts[Path(MAIN_CONFIG)] = f"# Studies that `snakemake` brings up to date.\nstudies: [{study}]\n"
+    return texts
 
 
 def safe_file_name(text: str) -> str:
@@ -39,17 +58,12 @@ Backups = dict[Path, str | None]
 
 
 def refuse_overwriting(texts: Mapping[Path, str], option: str, advice: str = "") -> None:
-    """Refuse to write where other files have the same names.
+    """Refuse to write where other files have the same names: YAML files with other values, others with other bytes.
 
-    Args:
-        texts: path → text. Of a ``.yaml`` the values are compared, of any other file the bytes.
-        option: the command-line option by which the user chooses another name, for the message.
-        advice: what else the user can do, added to the message.
+    The message has ``option``, by which the user chooses another name, and ``advice`` on what else to do.
 
     Raises:
-        RewindError: naming every file that says something else.
-
-    >>> refuse_overwriting({Path("config/studies/doors.yaml"): "dataset: doors\\n"}, "--name NAME")
+        RewindError: naming every file with another content.
     """
     conflicts = [conflict for path, text in texts.items() if (conflict := _overwrite_conflict(path, text, option))]
     if conflicts:
@@ -66,26 +80,15 @@ def _overwrite_conflict(path: Path, text: str, option: str) -> str:
                 return ""
     elif path.is_file() and path.read_bytes() == text.encode():
         return ""
-    return f"{path}: there is another file with this name; choose one with {option}, or remove it."
+    return f"{path}: another file has this name; choose one with {option}, or remove it."
 
 
 @contextlib.contextmanager
 def write_files(texts: Mapping[Path, str], replaced: Collection[Path] = ()) -> Iterator[Backups]:
     """Write files, and take all of them back if one cannot be written or the block fails, as a check of them may.
 
-    A file that exists stays as it is, unless it may be replaced.
-
-    Args:
-        texts: path → text.
-        replaced: paths of files that may be changed.
-
-    Yields:
-        What was there before, of every file that was written.
-
-    >>> with write_files({Path("study.yaml"): "dataset: doors\\n"}) as backups:
-    ...     print(Path("study.yaml").read_text(), list(backups.values()))
-    dataset: doors
-     [None]
+    A file that exists stays as it is, unless it is in ``replaced``. Yields the earlier texts of files that were
+    written, None for new ones.
     """
     backups: Backups = {}
     try:
@@ -103,13 +106,10 @@ def write_files(texts: Mapping[Path, str], replaced: Collection[Path] = ()) -> I
 
 
 def restore_files(backups: Backups) -> None:
-    """Make files what they were before :func:`write_files`.
-
-    >>> restore_files({Path("study.yaml"): None})
-    """
+    """Make files what they were before :func:`write_files`."""
     for path, text in backups.items():
         if text is None:
-            with contextlib.suppress(OSError):  # what made this necessary is the error to be told
+            with contextlib.suppress(OSError):  # the error that made this necessary is the one to report
                 path.unlink()
         elif path.read_text(encoding="utf-8") != text:
             write_text(path, text)

@@ -11,7 +11,7 @@ from pathlib import Path
 from rewind.commands import override_words
 from rewind.errors import RewindError
 from rewind.workflow.accepted import AcceptedEdit, AcceptedEditStore, hash_size_and_ends, job_name
-from rewind.workflow.stages import DISPLAY_STAGES, strip_rule_prefix
+from rewind.workflow.stages import is_display, strip_rule_prefix
 from rewind.workflow.stale import (
     JobChange,
     PlannedJob,
@@ -28,18 +28,16 @@ from rewind.workflow.what_ran import typed_overrides
 
 
 def why(targets: Sequence[str]) -> int:
-    """Print which jobs would run and what changed since their outputs were made; nothing is run.
+    """Print which jobs would run and what changed since their outputs were written; nothing is run.
 
-    Args:
-        targets: files, rules or studies, as for ``snakemake``.
-
-    Returns:
-        The exit code.
+    Targets are files, rules or studies, as for ``snakemake``. Returns the exit code.
     """
     accepted = AcceptedEditStore()
     if typed := typed_overrides(studies_of_targets(targets)):
         repeated = shlex.join(override_words({"overrides": typed}))
-        print(f"as these results were made, with {repeated}; `snakemake` without it makes again what depends on it")
+        print(
+            f"as these results were computed, with {repeated}; `snakemake` without it computes again what depends on it"
+        )
     text = dry_run(targets)
     notes = [line.removeprefix("note: ") for line in text.splitlines() if line.startswith("note: ")]
     changes = [(job, find_changes(job, accepted)) for job in parse_dry_run(text)]
@@ -56,27 +54,27 @@ def why(targets: Sequence[str]) -> int:
             follow_ups[job.rule] = follow_ups.get(job.rule, 0) + 1
     if follow_ups:
         print(
-            "and what is made from these: "
+            "and what is computed from these: "
             + ", ".join(f"{rule}{_job_count_text(count)}" for rule, count in follow_ups.items())
         )
     return 0
 
 
 def accept(targets: Sequence[str]) -> int:
-    """Declare that edits of code change no result: existing outputs then count as made by the present code.
+    """Declare that edits of code change no result: existing outputs then count as computed by the present code.
 
     The declaration is the user's claim, of which nothing is checked. It is recorded in ``accepted.json`` of the study
     or data set; where clips and frames are stored elsewhere, their new paths go into Snakemake's records. Tables,
-    figures and pages are made again nevertheless (:data:`rewind.workflow.stages.DISPLAY_STAGES`).
+    figures and pages are made again nevertheless (:data:`rewind.workflow.stages.is_display`).
 
     Raises:
-        RewindError: where no output of these targets is stale because of an edit of code alone.
+        RewindError: where no output of these targets is stale only because of an edit of code.
     """
     accepted = AcceptedEditStore()
     new_edits: dict[Path, list[AcceptedEdit]] = {}
     moved_jobs, updated_jobs = set[str](), set[str]()
-    # Snakemake names a job's own reason only where none of its inputs is made again, so stages are accepted in turn:
-    # each dry run shows the next ones.
+    # Snakemake names a job's own reason only where none of its inputs is computed again, so stages are accepted in
+    # turn: each dry run shows the next ones.
     while edited := [
         (job, change)
         for job, change in _edited_jobs(targets)
@@ -98,8 +96,8 @@ def accept(targets: Sequence[str]) -> int:
                 accepted.add(path, edits)
     if not any(new_edits.values()) and not moved_jobs and not updated_jobs:
         raise RewindError(
-            "nothing to accept: no output of these targets is stale only because of an edit of code; `rewind why` says "
-            "what is stale, and why."
+            "nothing to accept: no output of these targets is stale only because of an edit of code; `rewind why` "
+            "lists what is stale, and why."
         )
     for path, edits in new_edits.items():
         if edits:
@@ -111,16 +109,14 @@ def accept(targets: Sequence[str]) -> int:
     if any(new_edits.values()):
         print(
             f"That these edits change no result is the claim of {getpass.getuser()}; nothing was compared. Finished "
-            "results now count as made by the current code, and tables say who accepted what."
+            "results now count as computed by the current code, and tables state who accepted what."
         )
     return 0
 
 
 def _edited_jobs(targets: Sequence[str]) -> list[tuple[PlannedJob, JobChange]]:
     """Jobs that are stale only because code was edited, clips are stored elsewhere, or keys do not count any more."""
-    changes = [
-        (job, find_changes(job)) for job in planned_jobs(targets) if strip_rule_prefix(job.rule) not in DISPLAY_STAGES
-    ]
+    changes = [(job, find_changes(job)) for job in planned_jobs(targets) if not is_display(strip_rule_prefix(job.rule))]
     accepted = [
         (job, change)
         for job, change in changes
@@ -135,7 +131,7 @@ def _already_accepted(job: PlannedJob, accepted: AcceptedEditStore, new_edits: d
 
 
 def _accepted_edits(job: PlannedJob, change: JobChange, accepted: AcceptedEditStore) -> Iterable[AcceptedEdit]:
-    # The smallest existing output stands for the job: its state is hashed, now and whenever tables are made.
+    # The smallest existing output represents the job: its state is hashed, now and whenever tables are written.
     smallest = min(filter(Path.is_file, map(Path, job.outputs)), key=lambda path: path.stat().st_size, default=None)
     output = str(smallest or job.outputs[0])
     earlier_edits = accepted.entries(accepted.file(job.wildcards))

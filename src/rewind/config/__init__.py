@@ -29,12 +29,11 @@ from rewind.config.dataset import (
     Youcook2Source,
 )
 from rewind.config.load import load_dataset, load_study
-from rewind.config.methods import BASELINES, Backbone, Method
+from rewind.config.methods import Backbone, Method
 from rewind.config.study import Frames, RunSpec, Study, Text
 from rewind.config.training import Training
 
 __all__ = [
-    "BASELINES",
     "ActivitynetSource",
     "Backbone",
     "CiaSource",

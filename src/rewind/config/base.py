@@ -66,7 +66,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def affects(cls, name: str) -> Affects | None:
-        """What a key decides; None where neither it nor its class says so (options of a user's own)."""
+        """What a key decides; None where neither it nor its class states so (options of a user's own)."""
         return history(cls.model_fields[name]).get("affects", cls._affects)
 
     def fingerprint(self, stage: Affects = "report", **selection: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class ConfigModel(BaseModel):
         return {renamed.get(key, key): value for key, value in values.items()}
 
 
-@functools.cache  # every block that is read asks
+@functools.cache  # called for every block that is read
 def _former_keys(model: type[ConfigModel]) -> tuple[dict[str, str], set[str]]:
     """Former name → name of the keys that were renamed; and the keys that were removed."""
     past = {name: history(field) for name, field in model.model_fields.items()}
@@ -171,7 +171,9 @@ def _uncounted(value: ConfigModel, dumped: dict[str, Any], counted: frozenset[Af
         if type(value).affects(name) not in counted:
             rest[name] = part
         elif isinstance(inner, ConfigModel) and (below := _uncounted(inner, part, counted)):
-            rest[name] = below
+            # A job that depends on no key of this block also gets what a block needs: keys that have no default.
+            needed = {key: part[key] for key, field in type(inner).model_fields.items() if field.is_required()}
+            rest[name] = needed | below
     return rest
 
 
@@ -190,14 +192,11 @@ def config_field(
     """Declare a key with its default, its description in ``config/README.md``, and its bounds.
 
     Args:
-        default: the value where the file does not give the key.
-        description: what the key means, for people.
-        affects: what the key decides first, if not what its class says.
+        affects: what the key decides first, if not what its class states.
         read_with: another key of the block → its values with which this key is read; see :func:`unread_keys`.
         legacy_default: for a key that was added after a release: the value that stands for what was done until then.
             Earlier runs still count while the key has it, see :meth:`ConfigModel.fingerprint`.
         formerly: the name that a renamed key had: files may still have it, and earlier runs still count.
-        bounds: of the value (``ge``, ``le``, ``min_length``, …), as for pydantic's ``Field``.
     """
     past: dict[str, Any] = {}
     if legacy_default is not _SINCE_FIRST_RELEASE:
@@ -211,11 +210,7 @@ def config_field(
 def retired_field(value: Any, advice: str) -> Any:
     """Declare that a key was removed, in the place where it stood: earlier runs with its last value still count.
 
-    A file may still give the key, with this value; another is refused. No document lists it.
-
-    Args:
-        value: what it was for all results that still count.
-        advice: what to do instead, for those who give another value.
+    A file may still give the key, with this value; another is refused with the advice. No document lists it.
 
     >>> class Noise(ConfigModel, affects="run"):
     ...     share: float = config_field(0.1, "Share of noisy frames.", formerly="amount")
@@ -236,9 +231,9 @@ GIVEN, NOT_GIVEN = (object(),), (None,)
 
 
 def unread_keys(value: Any, where: str = "") -> Iterator[str]:
-    """Keys that say something and that nothing reads where they stand, as ``key: why; what to do``.
+    """Keys that are set and that nothing reads where they stand, as ``key: why; what to do``.
 
-    What a dotted path names may read any key; a name that is misspelt is told by itself.
+    What a dotted path names may read any key; a misspelt name is reported elsewhere.
 
     >>> class Text(ConfigModel, affects="run"):
     ...     tokenizer: str = config_field("clip", "Which.")
@@ -258,7 +253,7 @@ def unread_keys(value: Any, where: str = "") -> Iterator[str]:
             chosen = getattr(value, other)
             if known is GIVEN or known is NOT_GIVEN:
                 if (chosen is None) != (known is NOT_GIVEN):
-                    yield f"{path}: it is read {'without' if chosen else 'with'} {other} alone; remove the key"
+                    yield f"{path}: it is read only {'without' if chosen else 'with'} {other}; remove the key"
             elif chosen not in known and _reads_known_keys(other, str(chosen)):
                 yield f"{path}: {other}: {chosen} does not read it; remove the key"
 
@@ -284,12 +279,6 @@ def nested_models(annotation: Any) -> list[type[BaseModel]]:
 
 def read_options(model: type[ConfigT], options: Mapping[str, Any], where: str, owner: str) -> ConfigT:
     """The free options of something that a study names (a loss, a sampler), checked by its own model.
-
-    Args:
-        model: declares the options of ``owner``.
-        options: as the study gives them.
-        where: path of the options in the study.
-        owner: what has these options, for messages.
 
     Raises:
         RewindError: with the path of the first option that is unknown or has a wrong value.
@@ -351,19 +340,13 @@ def fault_message(fault: Mapping[str, Any]) -> str:
 
     >>> fault_message({"type": "int_parsing", "msg": "Input should be a valid integer, unable to parse string"})
     'must be a whole number'
-    >>> fault_message({"type": "greater_than_equal", "msg": "Input should be greater than or equal to 1"})
-    'must be greater than or equal to 1'
     """
     message = _FAULT_MESSAGES.get(fault["type"]) or str(fault["msg"]).removeprefix("Value error, ")
     return message.replace("Input should be", "must be")
 
 
 def require_unique(values: list[Any]) -> list[Any]:
-    """Return the values as they are, for pydantic validators.
-
-    Raises:
-        ValueError: naming the first value that is listed twice.
-    """
+    """Return the values as they are, for pydantic validators; refuse one that is listed twice."""
     for position, value in enumerate(values):
         if value in values[:position]:
             raise ValueError(f"{value!r} is listed twice; keep one")
@@ -371,14 +354,7 @@ def require_unique(values: list[Any]) -> list[Any]:
 
 
 def require_valid_seeds(values: list[int]) -> list[int]:
-    """Return the seeds as they are, for pydantic validators.
-
-    Raises:
-        ValueError: naming the first that is out of bounds or listed twice.
-
-    >>> require_valid_seeds([0, 1, 2])
-    [0, 1, 2]
-    """
+    """Return the seeds as they are, for pydantic validators; refuse one out of bounds or listed twice."""
     for value in values:
         if not SEED_BOUNDS["ge"] <= value <= SEED_BOUNDS["le"]:
             raise ValueError(f"{value} is not a seed: give whole numbers from 0 to {SEED_BOUNDS['le']:,}")

@@ -1,16 +1,15 @@
 """Checks of a study against its dataset: faults that follow from the keys of both files.
 
-:func:`study_dataset_faults` collects them. Faults within the study file alone are found in :mod:`rewind.config.study`.
+:func:`study_dataset_faults` collects them. Faults within only the study file are found in :mod:`rewind.config.study`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rewind.config.dataset import FORMATS_WITH_ANSWERS, Dataset, FieldSource, RTimeSource, ShapesSource
+from rewind.config.dataset import Dataset, FieldSource, RTimeSource, ShapesSource
 from rewind.config.evaluation import TWIN_SETTINGS
-from rewind.config.methods import MODELS_WITHOUT_BACKBONE
-from rewind.config.study import Study
+from rewind.config.study import Study, load_analyses
 from rewind.config.training import TWINS
 
 NOISE_FAULT = (
@@ -25,9 +24,9 @@ def study_dataset_faults(study: Study, dataset: Dataset) -> list[str]:
     faults = [
         *_twin_faults(study, dataset),
         *_split_faults(study, dataset),
-        *_probe_faults(study, dataset),
         *_vector_faults(study, dataset),
         *_clip_faults(study, dataset),
+        *(fault for analysis in load_analyses(study) for fault in analysis.dataset_faults(study, dataset)),
         *_input_faults(study, dataset),
         *_pretraining_faults(study),
         *_gpu_share_faults(study),
@@ -46,7 +45,7 @@ def _twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
         if setting in TWIN_SETTINGS:
             yield f"evaluation.settings: {setting!r} {reason}; use [test]"
     for block in study.training_blocks():
-        # The over-fitting check looks at training R@1 alone.
+        # The over-fitting check looks only at training R@1.
         if block.where != "sanity" and block.training.select_setting in TWIN_SETTINGS:
             select_setting = block.training.select_setting
             yield f"{block.path(study, 'select_setting')}: {select_setting!r} {reason}; use test or auto"
@@ -58,7 +57,7 @@ def _twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
 
 
 def _undescribed_twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
-    """What needs captions of twins, or twins to train on, where validation and test clips alone have twins."""
+    """What needs captions of twins, or twins to train on, where only validation and test clips have twins."""
     where = f"config/datasets/{dataset.name}.yaml (format: {dataset.source.format})"
     if "binary" in study.evaluation.settings:
         yield f"evaluation.settings: 'binary' needs captions of twins, and {where} has none; use [origin, hard]"
@@ -76,23 +75,6 @@ def _undescribed_twin_faults(study: Study, dataset: Dataset) -> Iterator[str]:
             )
 
 
-def _probe_faults(study: Study, dataset: Dataset) -> Iterator[str]:
-    where = f"config/datasets/{dataset.name}.yaml"
-    probes = study.evaluation.probes
-    if "direction" in probes and dataset.why_no_twins:
-        yield f"evaluation.probes: direction needs time-reversed twins, but {where} {dataset.why_no_twins}; remove it"
-    if "answers" in probes and not (dataset.answers or dataset.source.format in FORMATS_WITH_ANSWERS):
-        yield f"evaluation.probes: answers needs right answers, and {where} has none: name a CSV with its key answers"
-    asked = [name for name in study.methods if "foils" in study.probes_of(name)]
-    encoding = [name for name in asked if study.methods[name].model not in MODELS_WITHOUT_BACKBONE]
-    if encoding and dataset.vectors:
-        yield f"evaluation.probes: methods.{encoding[0]} cannot encode foils, as {where} holds vectors; remove foils"
-    if "foils" in probes and not (dataset.foils or dataset.source.format in ("foils", "shapes")):
-        yield f"evaluation.probes: foils needs captions that are not true, and {where} has none: name a CSV with foils"
-    if "pairs" in probes and dataset.why_no_twins and dataset.source.format != "foils":
-        yield f"evaluation.probes: pairs needs time-reversed twins, but {where} {dataset.why_no_twins}; remove it"
-
-
 def _split_faults(study: Study, dataset: Dataset) -> Iterator[str]:
     source = dataset.source
     where = f"config/datasets/{dataset.name}.yaml"
@@ -108,37 +90,23 @@ def _vector_faults(study: Study, dataset: Dataset) -> Iterator[str]:
     if not dataset.vectors:
         return
     where = f"config/datasets/{dataset.name}.yaml holds vectors"
-    if (
-        kind != "embeddings"
-        and "." not in kind
-        and any(m.model not in MODELS_WITHOUT_BACKBONE for m in study.methods.values())
-    ):
+    if kind != "embeddings" and "." not in kind and any(not m.needs_no_backbone for m in study.methods.values()):
         yield f"backbone.kind: {kind} reads clips or images, but {where}; set kind: embeddings"
-    if study.evaluation.zero_shot:
-        yield f"evaluation.zero_shot: prompts and pictures need towers, but {where}; remove the key"
-    for name in study.blind_methods():
-        if study.methods[name].model != "caption_only":
-            yield f"methods.{name}.model: {study.methods[name].model} looks at frames, but {where}; remove the method"
-    if study.evaluation.order:
-        yield f"evaluation.order: vectors have no frames in an order, and {where}; remove the key"
     for name, method in study.methods.items():
         if method.own_backbone is not None:
             yield f"methods.{name}.model: {method.model} with towers of its own reads clips or images, but {where}"
 
 
 def _clip_faults(study: Study, dataset: Dataset) -> Iterator[str]:
-    if dataset.items == "images" and study.evaluation.order:
-        where = f"config/datasets/{dataset.name}.yaml"
-        yield f"evaluation.order: a picture is one frame, and {where} has pictures; remove the key"
     if dataset.clips or dataset.vectors:
         return
     for name, method in study.methods.items():
         encoder = method.options.get("encoder")
-        if encoder or method.model == "pixels" or method.model not in MODELS_WITHOUT_BACKBONE:
+        if encoder or method.model == "pixels" or not method.needs_no_backbone:
             what = f"options.encoder: {encoder}" if encoder else f"model: {method.model}"
             yield (
-                f"methods.{name}.{what} looks at clips, but config/datasets/{dataset.name}.yaml says clips: false; set "
-                "it to true, or bring vectors or scores (model: vectors, model: scores)"
+                f"methods.{name}.{what} looks at clips, but config/datasets/{dataset.name}.yaml sets clips: false; set "
+                "it to true, or provide vectors or scores (model: vectors, model: scores)"
             )
 
 

@@ -375,7 +375,7 @@ class CiaSource(SourceConfig):
     videos: str = required_field("Folder of the clips, named `<value>.<any video suffix>`.")
     sources: list[CiaSourceName] | None = config_field(
         None,
-        "Which sources are used; none: all that the file has. The authors publish figures of each source by itself.",
+        "Which sources are used; none: all that the file has. The authors publish figures of each source separately.",
         min_length=1,
     )
 
@@ -399,9 +399,9 @@ class FoilsSource(SourceConfig):
         "A benchmark's own file of true captions and foils; all clips are of the test split."
     )
     benchmark: Literal["negbench", "velociti", "vinoground", "vilma", "table"] = required_field(
-        "Whose file it is. `negbench`, `vinoground`: their CSV; `velociti`: its rows as CSV, JSON list or Parquet; "
-        "`vilma`: one of its JSON files; `table`: a CSV `video,caption,foil[,kind][,cluster_id]` of your own, one row "
-        "per foil."
+        "The benchmark that the file is from. `negbench`, `vinoground`: their CSV; `velociti`: its rows as CSV, JSON "
+        "list or Parquet; `vilma`: one of its JSON files; `table`: a CSV `video,caption,foil[,kind][,cluster_id]` of "
+        "your own, one row per foil."
     )
     file: str = required_field("The file.")
     videos: str = config_field(
@@ -577,8 +577,9 @@ class Youcook2Source(FieldSource):
     )
     valid_clips: int = config_field(
         VALID_CLIPS,
-        "Training segments that are held out for validation, always the same ones: whole videos, until there are as "
-        "many. The test split is the subset `validation`, and captions of the subset `testing` are not published.",
+        "Training segments that are held out for validation, always the same ones: whole videos, until that "
+        "number is reached. The test split is the subset `validation`, and captions of the subset `testing` are not "
+        "published.",
         ge=1,
     )
 
@@ -660,7 +661,7 @@ BuiltInSource = (
     | EmbeddingsSource
 )
 BUILT_IN_SOURCES: tuple[type[ConfigModel], ...] = get_args(BuiltInSource)
-# Any for the type checker: a reader is called for its own format alone, so it knows the class without checking it.
+# Any for the type checker: a reader is called only for its own format, so it knows the class without checking it.
 Source: Any = Annotated[
     Annotated[BuiltInSource, Field(discriminator="format")] | ModuleSource, Field(union_mode="left_to_right")
 ]
@@ -733,8 +734,8 @@ class Dataset(ConfigModel, affects="data"):
     )
     clips: bool = config_field(
         True,
-        "Set to false if the clips or images are not here: then only methods that bring vectors or scores "
-        "(docs/bring-your-model.md), `bow` and `chance` can be evaluated, and pictures show no frames.",
+        "Set to false if the clips or images are not available: only methods with precomputed vectors or "
+        "scores (docs/bring-your-model.md), `bow` and `chance` can be evaluated, and pictures show no frames.",
         legacy_default=True,
     )
     only: str | None = config_field(
@@ -744,7 +745,7 @@ class Dataset(ConfigModel, affects="data"):
     )
     allow_overlap: bool = config_field(
         False,
-        "Set to true to use a data set of which clips or images lie in two splits (the same file, the same content, or "
+        "Set to true to use a data set of which clips or images are in two splits (the same file, the same content, or "
         "one `cluster_id`); tables then say so. Otherwise this is refused, because a method could learn what it is "
         "tested on. One id can never be in two splits.",
         legacy_default=False,
@@ -806,7 +807,7 @@ class Dataset(ConfigModel, affects="data"):
         if isinstance(self.source, ShapesSource) and (odd := [s for s, n in self.source.clips.items() if n < 0]):
             faults += [f"source.clips.{odd[0]}: a number of clips is needed, 0 or more"]
         if isinstance(self.source, TableSource | FoilsSource | FieldSource) and self.clips and not self.source.videos:
-            faults += ["source.videos: this key is missing; name the folder, or set clips: false if none are here"]
+            faults += ["source.videos: this key is missing; name the folder, or set clips: false if there are none"]
         if self.answers_gallery == "judged" and not self.answers:
             faults += ["answers_gallery: judged is for the rows of answers, and there are none; name a CSV there"]
         if faults:
@@ -842,4 +843,4 @@ class Dataset(ConfigModel, affects="data"):
             return "holds images"
         if isinstance(self.source, EmojiSource | InternvidSource | CiaSource | FoilsSource):
             return f"(format: {self.source.format}) has no reverse captions"
-        return "" if self.reverse else "says reverse: false"
+        return "" if self.reverse else "sets reverse: false"

@@ -28,14 +28,15 @@ Any key of any file can be changed on the command line, as nested keys or as a d
 A method, `sanity`, `sweep` and `pretraining` can each have a `training` block, whose keys override those of the study's
 own `training` block; those of `sweep` override the block of the method that it trains.
 
-The column *decides* says what becomes stale where a key of finished results is changed, with all that is made from it:
+The column *decides* states what becomes stale if a key of finished results is changed, with all that is computed
+from it:
 
-| decides | what is made again |
+| decides | what is computed again |
 |---|---|
 | data | clips and captions |
 | run | pre-trainings, trials, features and training runs |
-| scores | ranks and metrics, and what is asked of finished runs; nothing is trained |
-| statistics | intervals and tests, and which runs there are: finished ones stay |
+| scores | ranks and metrics, and what is evaluated on finished runs; nothing is trained |
+| statistics | intervals and tests, and which runs exist: finished ones stay |
 | report | tables, figures and the page |
 | check | only the check itself (over-fitting; how many clips may be missing) |
 | nothing | nothing: it is about the machine, or which files are accepted |
@@ -43,11 +44,7 @@ The column *decides* says what becomes stale where a key of finished results is 
 
 
 def render_config_docs() -> str:
-    """The page as Markdown.
-
-    >>> render_config_docs().startswith("# Configuration")
-    True
-    """
+    """The page as Markdown."""
     seen: set[type[BaseModel]] = set()
     parts = [
         INTRODUCTION,

@@ -10,7 +10,7 @@ from rewind.config.base import ConfigModel, config_field, required_field
 from rewind.hashing import stable_hash
 
 SCORING_OPTIONS = ("score", "captions", "items", "inverse_temperature")
-"""Options of ``model: vectors`` that do not affect how its vectors are made."""
+"""Options of ``model: vectors`` that do not affect how its vectors are computed."""
 
 LOCAL_PREFIX = "local-dir:"  # open_clip's prefix for a model in a local folder
 

@@ -17,7 +17,7 @@ OrderControl = Literal["reversed", "shuffled", "halves", "single", "frozen"]
 
 
 ProbeName = Literal["pairs", "answers", "foils", "direction", "geometry"]
-"""What is asked of finished runs beside their ranks, see :mod:`rewind.evaluation.probes`."""
+"""What is evaluated on finished runs in addition to their ranks, see :mod:`rewind.evaluation.probes`."""
 PROBE_KEYS = ("probe", "part", "direction", "metric")
 """Columns that name what a probe measures."""
 VALUE_COLUMNS = (*PROBE_KEYS, "query_id", "cluster_id", "value")
@@ -49,8 +49,8 @@ class Evaluation(ConfigModel, affects="scores"):
     )
     item_to_text: Literal["all_captions", "best_caption"] = config_field(
         "all_captions",
-        "What an item searches where items have several captions: `all_captions`, or of each item the "
-        "`best_caption` alone, as CLIP4Clip does. Its rank is that of its own best caption either way; validation "
+        "What an item searches where items have several captions: `all_captions`, or only the `best_caption` "
+        "of each item, as CLIP4Clip does. Its rank is that of its own best caption either way; validation "
         "always searches all.",
         legacy_default="all_captions",
     )
@@ -62,21 +62,28 @@ class Evaluation(ConfigModel, affects="scores"):
     order: list[OrderControl] = config_field(
         [],
         "Also rank captions with each clip's frames in another order: `reversed`, `shuffled` (at random, each clip "
-        "with a seed of its own), `halves` (the second half first), `single` (the middle frame alone), `frozen` (the "
-        "middle frame in the place of all). The report says what each costs every method (docs/probes.md).",
+        "with a seed of its own), `halves` (the second half first), `single` (only the middle frame), `frozen` (the "
+        "middle frame in the place of all). The report states what each costs every method (docs/probes.md).",
         legacy_default=[],
+    )
+    paraphrases: bool = config_field(
+        False,
+        "Also count, for items with several captions, how often every caption finds its item first and how often at "
+        "least one does (docs/statistics.md).",
+        legacy_default=False,
+        affects="statistics",
     )
     transductive: list[Literal["dual_softmax", "qb_norm"]] = config_field(
         [],
         "Also show what captions gain if scores are normalised over all captions of the test split: `dual_softmax` "
-        "(CAMoE), `qb_norm` (QB-Norm with the test captions as its bank). Such numbers see the test set; they stand in "
-        "a table of their own (docs/statistics.md).",
+        "(CAMoE), `qb_norm` (QB-Norm with the test captions as its bank). Such numbers see the test set; they are in a "
+        "table of their own (docs/statistics.md).",
         legacy_default=[],
         affects="statistics",
     )
     probes: list[ProbeName] = config_field(
         [],
-        "Also ask of every run (docs/probes.md): `pairs` (text, video and group score of clips with their twins), "
+        "Also evaluate on every run (docs/probes.md): `pairs` (text, video and group score of clips with their twins), "
         "`answers` (mAP, R@k and nDCG where captions have several right clips), `foils` (true captions against "
         "captions that are not true), `direction` (can a linear classifier read the direction of time from features "
         "and vectors), `geometry` (modality gap, hubness, alignment, uniformity, a threshold for `no such clip`).",

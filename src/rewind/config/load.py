@@ -46,7 +46,7 @@ class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
         self.depth += 1
         if self.depth > MAX_YAML_DEPTH:
             raise _yaml_error(
-                self.peek_event(), f"more than {MAX_YAML_DEPTH} blocks and lists in one another; write it flatter"
+                self.peek_event(), f"more than {MAX_YAML_DEPTH} nested blocks and lists; write it flatter"
             )
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -55,7 +55,7 @@ class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
     def construct_document(self, node: yaml.Node) -> Any:
         count = _count_nodes(node, {})
         if count == math.inf:
-            raise _yaml_error(node, "an alias (`*name`) stands within what it names; write out what is meant")
+            raise _yaml_error(node, "an alias (`*name`) is inside the block that it names; write out what is meant")
         if count > MAX_YAML_NODES:
             raise _yaml_error(
                 node, f"more than {MAX_YAML_NODES:,} values, aliases (`*name`) written out; remove what repeats them"
@@ -66,9 +66,9 @@ class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
         try:
             value = super().construct_object(node, deep)
         except (ValueError, KeyError, AttributeError):
-            raise _yaml_error(
-                node, f"{_shorten_text(str(node.value))} is no {node.tag.rpartition(':')[2]}; correct it, or quote it"
-            ) from None
+            kind = node.tag.rpartition(":")[2]
+            text = _shorten_text(str(node.value))
+            raise _yaml_error(node, f"{text} is not a valid {kind}; correct it, or quote it") from None
         if isinstance(value, str):
             _check_yaml_text(value, node)
         if isinstance(value, int) and abs(value) > MAX_YAML_INTEGER:
@@ -79,10 +79,10 @@ class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
 def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
-        if key_node.tag == f"{_YAML_TAG_PREFIX}merge":  # `<<: *anchor`: keys beside it override the anchor's
+        if key_node.tag == f"{_YAML_TAG_PREFIX}merge":  # `<<: *anchor`: keys next to it override the anchor's
             continue
         if not isinstance(key_node, yaml.ScalarNode):
-            raise _yaml_error(key_node, "a list or a block stands where the name of a key is needed")
+            raise _yaml_error(key_node, "the name of a key is needed here, not a list or a block")
         name = loader.construct_object(key_node, deep=True)
         if name in seen:
             raise _yaml_error(key_node, f"the key {name!r} is given twice; keep one")
@@ -116,17 +116,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text.
-
-    Args:
-        text: of a file, or of a value on the command line.
-        where: the file or the key, with which messages begin.
+    """The value of a YAML text; messages begin with ``where``, its file or key.
 
     Raises:
         RewindError: for what is not YAML, and for values larger or deeper than any key takes.
 
-    >>> parse_yaml("{epochs: 5, methods: [meanP, seqTransf]}", "overrides")
-    {'epochs': 5, 'methods': ['meanP', 'seqTransf']}
     >>> parse_yaml("epochs: 5\\nepochs: 6", "demo.yaml")
     Traceback (most recent call last):
         ...
@@ -136,11 +130,13 @@ def parse_yaml(text: str, where: str) -> Any:
         return yaml.load(text, Loader=_StrictLoader)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise RewindError(f"{where}: line {line}: the character #x{error.character:04x} cannot stand there.") from None
+        raise RewindError(
+            f"{where}: line {line}: the character #x{error.character:04x} is not allowed there."
+        ) from None
     except yaml.YAMLError as error:
         raise RewindError(f"{where}: {_explain_yaml_error(error)}.") from None
     except RecursionError:
-        raise RewindError(f"{where}: too many blocks and lists in one another; write it flatter.") from None
+        raise RewindError(f"{where}: too many nested blocks and lists; write it flatter.") from None
 
 
 def check_plain_values(value: Any, where: str) -> None:
@@ -156,7 +152,7 @@ def check_plain_values(value: Any, where: str) -> None:
             what = (
                 f"more than {MAX_YAML_NODES:,} values"
                 if count > MAX_YAML_NODES
-                else f"more than {MAX_YAML_DEPTH} blocks in one another"
+                else f"more than {MAX_YAML_DEPTH} nested blocks"
             )
             raise RewindError(f"{where}: {what}; write less.")
         inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
@@ -176,7 +172,7 @@ def _read_yaml_text(path: Path) -> str:
     except OSError as error:
         raise RewindError(f"{path}: cannot be read ({error.strerror}); correct the name or the file.") from None
     except ValueError:
-        raise RewindError(f"{str(path)!r}: no name of a file; correct it.") from None
+        raise RewindError(f"{str(path)!r}: not a file name; correct it.") from None
 
 
 def _check_yaml_text(text: str, node: yaml.Node) -> None:
@@ -228,9 +224,7 @@ def _shorten_text(text: str, most: int = 60) -> str:
 def find_config_file(path: Path, home: Path | None) -> Path:
     """A configuration file in the working folder, else the installed workflow's file of that name.
 
-    Args:
-        path: relative to the working folder.
-        home: the folder of the installed workflow; None: it is not on this machine, or is the working folder.
+    ``home`` is the folder of the installed workflow; None: it is not on this machine, or is the working folder.
     """
     return home / path if home and not path.is_file() and (home / path).is_file() else path
 
@@ -285,8 +279,6 @@ def load_dataset(
     """Read and validate ``<folder>/<name>.yaml``.
 
     Args:
-        name: of the dataset.
-        folder: of dataset files.
         overrides: keys that replace the file's: nested, or with dotted names.
         home: folder of the installed workflow, for files that the working folder lacks; see :func:`find_config_file`.
 
@@ -310,13 +302,11 @@ def load_study(
     from the study's, the sweep's from that of the method that it trains.
 
     Args:
-        name: of the study.
-        folder: of study files.
         overrides, home: see :func:`load_dataset`.
 
     Raises:
         ConfigErrors: naming every fault with its file and key.
-        RewindError: for a file that is missing or no YAML.
+        RewindError: for a file that is missing or not YAML.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -14,31 +14,12 @@ from pydantic import field_validator, model_validator
 from rewind.config.base import ConfigModel, LabelText, config_field, read_options, require_valid_seeds, required_field
 from rewind.config.encoders import Encoding
 from rewind.config.training import Training
+from rewind.registry import HEADS, MODELS
 
-# ---- What is known of built-in models by their names ---------------------------------------------------------------
-
-PRECOMPUTED_MODELS = ("vectors", "scores")
-"""Models that are files: nothing is trained or encoded, and the study's backbone is not used."""
-BLIND_MODELS = ("caption_only", "clip_only", "blind_product", "single_frame")
-"""Baselines that see too little to know the direction from language and vision together; evaluated in Binary alone."""
-MODELS_WITHOUT_BACKBONE = ("chance", "bow", "pixels", "caption_only", *PRECOMPUTED_MODELS)
-"""Models that never use the study's backbone."""
-MODELS_WITHOUT_TOWERS = ("ridge", "pixels", "chance", "bow", *BLIND_MODELS, *PRECOMPUTED_MODELS)
-"""Models that cannot encode a text or picture of one's own."""
-ZERO_SHOT_MODELS = ("clip_zero_shot", "zero_shot")
-"""Models that are scored without training; ``clip_zero_shot`` is the name of ``zero_shot`` in earlier versions."""
-BASELINES = (*MODELS_WITHOUT_TOWERS, *ZERO_SHOT_MODELS)
-"""Models in which nothing learns by gradient descent."""
-COSINE_MODELS = ("vectors", "ridge", "pixels", "bow")
-"""Models whose scores are cosines; those of other models are logits."""
 CLOSED_FORM_HEADS = ("ridge", "geometry")  # of a translator
 CLIP_MAX_LOGIT_SCALE = 100.0
-DEEP_HEADS = ("seqTransf", "tightTransf", "wti")
-"""Heads with a transformer over frames."""
 ENCODER_KEYS = ("encoder", "name", "revision", "encoder_options")
 """Keys of a backbone that is a model by name; the first two are needed."""
-SEEDED_BACKBONES = ("clip", "viclip")
-"""Backbones whose visual tower, if it has no weights, is initialised from the seed of the run."""
 
 
 # ---- The backbone: text and visual towers that all heads share -----------------------------------------------------
@@ -235,7 +216,7 @@ class ScoreOptions(ConfigModel, affects="run"):
     file: FilePerSeed = required_field("An npz with similarity, query_ids and item_ids, or a TREC run.")
     inverse_temperature: float | None = _inverse_temperature("none")
     higher_is_better: bool = config_field(
-        True, "Whether large scores are best; false for distances. `-inf` stands for a pair without a score either way."
+        True, "Whether large scores are best; false for distances. `-inf` represents a pair without a score either way."
     )
 
 
@@ -245,7 +226,7 @@ FILE_OPTIONS = {"vectors": ("captions", "items"), "scores": ("file",)}
 
 
 def _without_encoder_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of :class:`VectorOptions` alone, if there are also those of an encoder that makes the files.
+    """Only the options of :class:`VectorOptions`, if there are also those of an encoder that makes the files.
 
     See :mod:`rewind.config.encoders`; without an encoder, all options stay, so that unknown ones are reported.
     """
@@ -333,8 +314,8 @@ class Method(ConfigModel, affects="run"):
 
     model: str = config_field(
         "clip4clip",
-        "`clip4clip` (a backbone with a temporal head), `vectors` and `scores` (files that you bring, see "
-        "docs/bring-your-model.md), `dual_encoder` (cosine of one vector per caption and clip, "
+        "`clip4clip` (a backbone with a temporal head), `vectors` and `scores` (files that you provide, "
+        "see docs/bring-your-model.md), `dual_encoder` (cosine of one vector per caption and clip, "
         "optionally with cross-attention within pairs during training), `miniclip` (`kind: miniclip_towers` without"
         " a head), `translator` (a map from caption vectors to item vectors), the baselines `ridge`, `pixels`, "
         "`chance`, `bow` and `zero_shot` (the study's backbone, or one of its own, before training), the baselines of "
@@ -353,14 +334,14 @@ class Method(ConfigModel, affects="run"):
         "Number of transformer layers in the head (`cross_num_hidden_layers`).",
         ge=1,
         le=48,
-        read_with={"model": ["clip4clip"], "head": DEEP_HEADS},
+        read_with={"model": ["clip4clip"], "head": HEADS.tagged("transformer")},
     )
     head_start: Literal["clip", "random"] = config_field(
         "clip",
         "Initial weights of transformer heads: `clip`, a copy of the first blocks of CLIP's text tower (as in "
         "CLIP4Clip), or `random`. Positions behind the tower's context start from random weights; a tower of another "
         "width, or of fewer blocks than the head, is refused.",
-        read_with={"model": ["clip4clip"], "head": DEEP_HEADS},
+        read_with={"model": ["clip4clip"], "head": HEADS.tagged("transformer")},
     )
     label: LabelText = config_field("", "Name in tables and figures; the method's key if empty.", affects="report")
     train: LabelText = config_field(
@@ -396,7 +377,7 @@ class Method(ConfigModel, affects="run"):
     @classmethod
     def _seeds_of_files(cls, keys: Any) -> Any:
         """The seeds of a precomputed method are those that it has files for, unless the study gives others."""
-        if not isinstance(keys, dict) or keys.get("model") not in PRECOMPUTED_MODELS:
+        if not isinstance(keys, dict) or keys.get("model") not in MODELS.tagged("files"):
             return keys
         options = restore_seed_numbers(keys["model"], keys.get("options", {}))
         seeds = keys.get("seeds")
@@ -408,7 +389,7 @@ class Method(ConfigModel, affects="run"):
     @property
     def precomputed(self) -> bool:
         """Whether the method is files: vectors or scores that the user brings, or that are made by name."""
-        return self.model in PRECOMPUTED_MODELS
+        return self.model in MODELS.tagged("files")
 
     def why_not_probed(self, probe: str) -> str:
         """Why files cannot be asked a probe of ``evaluation.probes``; empty for one that they can be asked.
@@ -417,8 +398,6 @@ class Method(ConfigModel, affects="run"):
 
         >>> Method(model="scores", options={"file": "mine.npz"}).why_not_probed("geometry")
         'scores have no vectors'
-        >>> Method(model="vectors", options={"score": "dot"}).why_not_probed("geometry")
-        'vectors with score: dot are not compared by cosine'
         """
         if self.rerank:
             return "a method that scores the first results of another one alone has no matrix"
@@ -433,7 +412,7 @@ class Method(ConfigModel, affects="run"):
     def inverse_temperature(self) -> float | None:
         """What scores are multiplied by before a softmax: 1 for logits, CLIP's for cosines; None: not known.
 
-        It is not known of scores from files, nor of a model by name, which may turn out to score pairs by logits.
+        It is not known for scores from files, nor for a model by name, which may turn out to score pairs by logits.
 
         >>> Method(model="vectors").inverse_temperature, Method(head="meanP").inverse_temperature
         (100.0, 1.0)
@@ -446,7 +425,17 @@ class Method(ConfigModel, affects="run"):
             self.model == "vectors" and ("encoder" in self.options or self.options.get("score", "cosine") != "cosine")
         ):
             return None
-        return CLIP_MAX_LOGIT_SCALE if self.model in COSINE_MODELS else 1.0
+        return CLIP_MAX_LOGIT_SCALE if self.model in MODELS.tagged("cosines") else 1.0
+
+    @property
+    def zero_shot(self) -> bool:
+        """Whether it is a built-in model that is scored without training."""
+        return self.model in MODELS.tagged("as it is")
+
+    @property
+    def needs_no_backbone(self) -> bool:
+        """Whether its model never uses the study's backbone."""
+        return self.model in MODELS.tagged("no backbone")
 
     @property
     def scored_as_it_is(self) -> bool:
@@ -456,18 +445,18 @@ class Method(ConfigModel, affects="run"):
     @property
     def blind(self) -> bool:
         """Whether it is a baseline that sees too little to answer Binary (:mod:`rewind.models.blind`)."""
-        return self.model in BLIND_MODELS
+        return self.model in MODELS.tagged("blind")
 
     @property
     def baseline(self) -> bool:
         """Whether nothing in the method learns by gradient descent."""
-        untrained = self.model in BASELINES or (self.model == "translator" and self.head in CLOSED_FORM_HEADS)
-        return untrained or self.scored_as_it_is
+        closed_form = self.model == "translator" and self.head in CLOSED_FORM_HEADS
+        return closed_form or not self.has_towers or self.zero_shot or self.scored_as_it_is
 
     @property
     def has_towers(self) -> bool:
         """Whether the method can encode a text or picture of one's own."""
-        return self.model not in MODELS_WITHOUT_TOWERS
+        return self.model not in MODELS.tagged("no towers")
 
     @property
     def own_backbone(self) -> Any:
@@ -478,26 +467,18 @@ class Method(ConfigModel, affects="run"):
 
     @property
     def uses_study_backbone(self) -> bool:
-        """Whether the method starts from the study's backbone, and so from its pre-training.
-
-        >>> Method().uses_study_backbone, Method(model="chance").uses_study_backbone
-        (True, False)
-        """
-        return self.model not in MODELS_WITHOUT_BACKBONE and self.own_backbone is None
+        """Whether the method starts from the study's backbone, and so from its pre-training."""
+        return not self.needs_no_backbone and self.own_backbone is None
 
     def precomputed_options(self) -> Any:
-        """The checked options of a precomputed method: :class:`VectorOptions` or :class:`ScoreOptions`.
-
-        Raises:
-            RewindError: with the path of the first option that is unknown or has a wrong value.
-        """
+        """The checked options of a precomputed method: :class:`VectorOptions` or :class:`ScoreOptions`."""
         options = _without_encoder_options(self.options)
         return read_options(OPTIONS_BY_MODEL[self.model], options, "methods.*.options", f"model: {self.model}")
 
     def precomputed_files(self, seed: int | str | None = None) -> list[str]:
         """Files that a run of a precomputed method reads, or without a seed those of all its runs; else none.
 
-        With a ``.npy`` comes the file of its ids.
+        A ``.npy`` is listed with the file of its ids.
 
         >>> Method(model="scores", options={"file": {1: "run1.npz", 2: "run2.npz"}}).precomputed_files(seed=2)
         ['run2.npz']

@@ -24,7 +24,7 @@ def load_metrics(paths: Iterable[str]) -> None:
     """Make a study's own metrics known to this process, by their dotted paths.
 
     Raises:
-        RewindError: if there is no such module or attribute, it is no :class:`rewind.ranking_metrics.Metric`, or
+        RewindError: if there is no such module or attribute, it is not a :class:`rewind.ranking_metrics.Metric`, or
             another metric has its name.
     """
     for path in paths:
@@ -47,7 +47,7 @@ class Statistics(ConfigModel, affects="statistics"):
     confidence: float = config_field(0.95, "Confidence level of every interval.", gt=0.5, lt=1)
     resamples: int = config_field(
         10_000,
-        "Number of resamples of the bootstrap over query clusters that is reported besides the primary intervals.",
+        "Number of resamples of the bootstrap over query clusters that is reported next to the primary intervals.",
         ge=100,
         le=1_000_000,
     )
@@ -106,8 +106,8 @@ class Tables(ConfigModel, affects="report"):
     )
     notes: Literal["full", "short", "none"] = config_field(
         "full",
-        "What stands below the tables in LaTeX: all notes, as in the other formats; one line with the figures that a "
-        "reviewer needs; or nothing. What is left out stands below the table of every run, "
+        "What is printed below the tables in LaTeX: all notes, as in the other formats; one line with the figures that "
+        "a reviewer needs; or nothing. What is left out is printed below the table of every run, "
         "`table_seeds_<setting>.tex`, for the appendix.",
         legacy_default="full",
     )
@@ -115,7 +115,7 @@ class Tables(ConfigModel, affects="report"):
         "", "Prefix of the file names of all tables, for example `rehearsal_`.", pattern=r"^[A-Za-z0-9_\-]*$"
     )
     verdict: Verdict | None = config_field(
-        None, "A table that says which methods beat a baseline, and why others do not."
+        None, "A table that shows which methods beat a baseline, and why others do not."
     )
 
     @field_validator("columns")
@@ -151,12 +151,7 @@ class Tables(ConfigModel, affects="report"):
         return ACCURACY_METRIC if ACCURACY_METRIC in shown else next(iter(tested), ACCURACY_METRIC)
 
     def faults(self, directions: Sequence[str], primary: str | None) -> Iterator[str]:
-        """What does not fit the rest of the study, each fault with its key.
-
-        Args:
-            directions: ``evaluation.directions``.
-            primary: ``statistics.primary``.
-        """
+        """What does not fit the rest of the study, each fault with its key."""
         for column in self.columns:
             direction = split_column(column)[0]
             if direction and direction not in directions:
@@ -261,10 +256,6 @@ class Verdict(ConfigModel, affects="report"):
         """What does not fit the rest of the study, each fault with its key.
 
         Args:
-            trained: the study's methods that are trained.
-            seeds: of each method.
-            pairs: pairs of methods that are compared.
-            settings: settings that are evaluated.
             compute: method → the keys that decide how much a training step computes, which must be equal for steps to
                 be compared in time.
         """
@@ -277,7 +268,7 @@ class Verdict(ConfigModel, affects="report"):
             yield f"{where}.methods: each method once, without the baseline {self.baseline!r}"
         yield from self._control_faults(where)
         if self.where(settings) not in settings or self.where(settings) == "binary":
-            yield f"{where}.setting: {self.where(settings)!r} is not evaluated, or is no ranked setting"
+            yield f"{where}.setting: {self.where(settings)!r} is not evaluated, or is not a ranked setting"
         tested = {frozenset(pair) for pair in pairs}
         for method in self.methods:
             if method not in trained or self.baseline not in trained or method == self.baseline:

@@ -6,6 +6,7 @@ What depends on the dataset file too is checked in :mod:`rewind.config.checks`.
 from __future__ import annotations
 
 import difflib
+import importlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,10 +37,7 @@ from rewind.config.evaluation import Evaluation
 from rewind.config.methods import (
     CLIP_MAX_LOGIT_SCALE,
     FILE_OPTIONS,
-    PRECOMPUTED_MODELS,
     PRECOMPUTED_PAIR_BATCH,
-    SEEDED_BACKBONES,
-    ZERO_SHOT_MODELS,
     Backbone,
     Method,
     seeds_with_files,
@@ -48,6 +46,7 @@ from rewind.config.report import Figures, Statistics, Tables, load_metrics
 from rewind.config.training import Sanity, Sweep, Training
 from rewind.errors import ConfigErrors, RewindError, labels_fault
 from rewind.ranking_metrics import ACCURACY_METRIC
+from rewind.registry import BACKBONES
 
 RunKey = tuple[str, int]
 """A run of a study: its method and seed."""
@@ -94,7 +93,7 @@ class Frames(ConfigModel, affects="run"):
     )
     workers: int = config_field(
         0,
-        "Decoding processes beside each job that trains or encodes; 0 decodes in the job itself.",
+        "Decoding processes for each job that trains or encodes; 0 decodes in the job itself.",
         ge=0,
         le=256,
         affects="nothing",
@@ -103,7 +102,7 @@ class Frames(ConfigModel, affects="run"):
         False,
         "Decode every clip once into memory-mapped shards (clips × frames × size² × 3 bytes on disk), from which "
         "all runs read. Use it when training from pixels, so that decoding does not keep a GPU waiting, or when each "
-        "seed has a pre-training of its own, after which features are computed anew. Where it is changed, `rewind "
+        "seed has a pre-training of its own, after which features are computed again. Where it is changed, `rewind "
         "accept` keeps finished runs.",
         affects="nothing",
     )
@@ -241,10 +240,17 @@ class Study(ConfigModel):
     # Before the blocks that name metrics: pydantic checks keys in this order.
     metrics: list[str] = config_field(
         [],
-        "Metrics of your own beside the built-in ones, each the dotted path of a `rewind.ranking_metrics.Metric`, for "
-        "example `mylab.metrics.RBP`; docs/add-a-metric.md.",
+        "Metrics of your own in addition to the built-in ones, each the dotted path of a "
+        "`rewind.ranking_metrics.Metric`, for example `mylab.metrics.RBP`; docs/add-a-metric.md.",
         legacy_default=[],
         affects="scores",
+    )
+    analyses: list[str] = config_field(
+        [],
+        "Analyses of your own in addition to the built-in ones, each the dotted path of a module that ends in "
+        "`ANALYSIS`, for example `mylab.first_found`; docs/add-an-analysis.md.",
+        legacy_default=[],
+        affects="report",
     )
     statistics: Statistics = config_field(Statistics(), "Intervals and comparisons.")
     tables: Tables = config_field(Tables(), "What the tables show.")
@@ -263,14 +269,17 @@ class Study(ConfigModel):
     def _seeds(cls, seeds: list[int]) -> list[int]:
         return require_valid_seeds(seeds)
 
-    @field_validator("metrics")
+    @field_validator("metrics", "analyses")
     @classmethod
-    def _known(cls, metrics: list[str]) -> list[str]:
+    def _known(cls, paths: list[str], info: ValidationInfo) -> list[str]:
+        # Analyses are made of statistics and tables, which know these keys.
+        analyses = info.field_name == "analyses"
+        load = importlib.import_module("rewind.analyses").add_analyses if analyses else load_metrics
         try:
-            load_metrics(metrics)
+            load(paths)
         except RewindError as error:
-            raise ValueError(str(error).removeprefix("metrics: ")) from error
-        return require_unique(metrics)
+            raise ValueError(str(error).removeprefix(f"{info.field_name}: ")) from error
+        return require_unique(paths)
 
     @field_validator("name")
     @classmethod
@@ -318,7 +327,7 @@ class Study(ConfigModel):
         ('meanP', 1)
         """
         rerank = self.methods[method].rerank
-        assert rerank is not None  # the rule is of such methods alone
+        assert rerank is not None  # the rule applies only to such methods
         seeds = self.seeds_of(rerank.first)
         return rerank.first, seed if seed in seeds else seeds[0]
 
@@ -350,17 +359,12 @@ class Study(ConfigModel):
         return self.sweep if self.sweep and self.sweep.max_frames else None
 
     def trials_of(self, method: str) -> list[dict[str, Any]]:
-        """Keys of the trials from which a trained method chooses; none where nothing is tried.
-
-        >>> study = Study(name="s", dataset="d", methods={"meanP": {}}, sweep={"keys": {"training.lr": [1e-4, 1e-3]}})
-        >>> study.trials_of("meanP")
-        [{'training.lr': 0.0001}, {'training.lr': 0.001}]
-        """
+        """Keys of the trials from which a trained method chooses; none where nothing is tried."""
         return self.sweep.trials_of(method) if self.sweep and not self.methods[method].baseline else []
 
     def trial_seed(self, seed: int) -> int:
         """The seed of the trials that a run with ``seed`` is chosen by."""
-        assert self.sweep is not None  # asked of methods with trials alone
+        assert self.sweep is not None  # called only for methods with trials
         return seed if self.sweep.repeat else self.sweep.seed
 
     def with_towers(self) -> list[str]:
@@ -378,8 +382,8 @@ class Study(ConfigModel):
     def probes_of(self, method: str) -> list[str]:
         """What is asked of a method's runs.
 
-        Of chance nothing, as its values are known; of baselines that see too little to search, pairs alone; of vectors
-        and scores from files what these can tell.
+        Chance is asked nothing, as its values are known; baselines that see too little to search, only pairs; vectors
+        and scores from files, what these can tell.
 
         >>> methods = {"theirs": {"model": "scores", "options": {"file": "theirs.npz"}}, "meanP": {}}
         >>> study = Study(name="s", dataset="d", methods=methods, evaluation={"probes": ["pairs", "geometry"]})
@@ -393,18 +397,6 @@ class Study(ConfigModel):
             probe
             for probe in self.evaluation.probes
             if (probe == "pairs" or not keys.blind) and not keys.why_not_probed(probe)
-        ]
-
-    def transductive_setting(self) -> str:
-        """Where all captions search all clips, by scores that are normalised over all captions."""
-        return "hard" if "hard" in self.evaluation.settings else "test"
-
-    def transductive_methods(self) -> list[str]:
-        """Methods whose scores are normalised over the test captions: those that have all scores."""
-        return [
-            name
-            for name, method in self.methods.items()
-            if not (method.rerank or method.blind or method.model == "chance")
         ]
 
     def inverse_temperature(self, name: str) -> float | None:
@@ -442,10 +434,9 @@ class Study(ConfigModel):
         """Exactly the keys that one run depends on, which its rule passes as parameters.
 
         Args:
-            method: name of the method.
             training: other training keys than the method's, for a trial (of the sweep, the over-fitting check); trials
                 measure no zero-shot accuracy.
-            seed: of the run. With it, a precomputed method has the files of this seed alone, and default keys for
+            seed: of the run. With it, a precomputed method has only the files of this seed, and default keys for
                 towers, frames and training, on which its results do not depend.
         """
         keys, evaluation = self.methods[method].for_seed(seed), self.evaluation
@@ -472,11 +463,7 @@ class Study(ConfigModel):
         return blocks
 
     def needed_splits(self) -> dict[Split, str]:
-        """Split → the first reason for which it is needed, in words.
-
-        >>> Study(name="demo", dataset="shapes", methods={"c": {"model": "chance"}}, sanity=None).needed_splits()
-        {'test': 'method c is evaluated on it'}
-        """
+        """Split → the first reason for which it is needed, in words."""
         needed: dict[Split, str] = {}
         for name in self.methods:
             for split, why in self.run_spec(name).needed_splits(f"method {name}").items():
@@ -488,7 +475,7 @@ class Study(ConfigModel):
             needed.setdefault("valid", "evaluation.cosine_gap is computed on it too")
         return needed
 
-    # Vectors that are made by name
+    # Vectors that are computed by name
 
     def encodings(self) -> dict[str, Encoding]:
         """Method → how its vectors are made, for methods that name an encoder.
@@ -496,7 +483,7 @@ class Study(ConfigModel):
         Keys of frames that are left out get the study's values.
 
         Raises:
-            RewindError: naming the option that is unknown or has a wrong value, for noise, or for files beside an
+            RewindError: naming the option that is unknown or has a wrong value, for noise, or for files besides an
                 encoder.
 
         >>> named = Method(model="vectors", options={"encoder": "open_clip", "name": "RN50"})
@@ -565,12 +552,7 @@ class Study(ConfigModel):
 
     @property
     def condition(self) -> str:
-        """What all runs share although another study might have it otherwise, in words that every caption has.
-
-        >>> sweep = {"keys": {"training.lr": [1e-4, 1e-3]}}
-        >>> Study(name="s", dataset="d", methods={"meanP": {}}, sweep=sweep).condition
-        'given one choice of keys'
-        """
+        """What all runs share although another study might have it otherwise, in words that every caption has."""
         chosen_once = self.sweep is not None and self.sweep.tunes and not self.sweep.repeat
         notes = [self.pretraining_condition, SHARED_CHOICE_NOTE if chosen_once else ""]
         return " and ".join(filter(None, notes)).replace(" and given", " and")
@@ -599,11 +581,8 @@ class Study(ConfigModel):
     def pretraining_suffix(self, method: str = "", seed: int | str | None = None) -> str:
         """What follows ``pretrained`` and ``features`` in the paths of a run's pre-training and of results based on it.
 
-        Args:
-            method, seed: of the run; without them, or for a method with another backbone, the first pre-training's.
-
-        Returns:
-            ``/seed<k>``; empty where there is one pre-training for all runs, or none.
+        It is ``/seed<k>``; empty where there is one pre-training for all runs, or none. Without a run, or for a method
+        with another backbone, it is the first pre-training's.
 
         >>> study = Study(name="demo", dataset="shapes", methods={"meanP": {}}, pretraining={}, seeds=[2, 3])
         >>> study.pretraining_suffix("meanP", 3), study.pretraining_suffix()
@@ -617,15 +596,14 @@ class Study(ConfigModel):
     def has_random_features(self) -> bool:
         """Whether the visual tower has random weights, which the seed of each run draws: so do frozen features."""
         keys = self.backbone
-        return keys.kind in SEEDED_BACKBONES and not (keys.weights or keys.pretrained or self.pretraining)
+        return keys.kind in BACKBONES.tagged("seeded") and not (keys.weights or keys.pretrained or self.pretraining)
 
     def features_suffix(self, method: str = "", seed: int | str | None = None, trial: int | None = None) -> str:
         """What follows ``features`` in the paths of a run's cached features.
 
         Args:
-            method, seed: of the run, see :meth:`pretraining_suffix`.
-            trial: seed of a run that is none of the study's (the over-fitting check, or a trial of the sweep), by which
-                a random tower is drawn. None: the study's first seed.
+            trial: seed of a run that is not one of the study's (the over-fitting check, or a trial of the sweep), by
+                which a random tower is drawn. None: the study's first seed.
         """
         if not self.has_random_features:
             return self.pretraining_suffix(method, seed)
@@ -656,6 +634,22 @@ class Study(ConfigModel):
             if method.fixed or (method.baseline and not varies(name, method))
         ]
 
+    def labels(self) -> dict[str, str]:
+        """Method → its name in tables and figures."""
+        return {name: method.label or name for name, method in self.methods.items()}
+
+    def interval_scope(self) -> str:
+        """What the primary intervals generalise to."""
+        trained = self.trained()
+        if not trained and not self.pretrains_per_seed:
+            what = "only the backbone" if self.pretraining else "nothing"
+            return f"other queries ({what} is trained, so there are no training seeds)"
+        if not trained and len(self.pretraining_seeds()) > 1:
+            return "other seeds of the pre-training and other queries"
+        if all(len(self.methods[method].seeds or self.seeds) == 1 for method in trained):
+            return "other queries only (one training seed)"
+        return "other training seeds and other queries"
+
     def compared_methods(self) -> list[str]:
         """Methods that are compared with each other (by letters in tables), in order.
 
@@ -671,7 +665,7 @@ class Study(ConfigModel):
         compared |= {
             name
             for name, method in self.methods.items()
-            if (method.model in (*ZERO_SHOT_MODELS, *PRECOMPUTED_MODELS) or method.scored_as_it_is)
+            if (method.zero_shot or method.precomputed or method.scored_as_it_is)
             and not method.options.get("untrained")
         }
         names = [name for name in self.methods if name in compared]
@@ -736,29 +730,18 @@ class Study(ConfigModel):
             *_precomputed_faults(self),
             *self.tables.faults(self.evaluation.directions, self.statistics.primary),
             *_text_faults(self),
-            *_zero_shot_faults(self),
-            *_order_faults(self),
-            *_probe_faults(self),
-            *_blind_faults(self),
+            *(fault for analysis in load_analyses(self) for fault in analysis.faults(self)),
             *_rerank_faults(self),
-            *_transductive_faults(self),
-            *_verdict_faults(self),
         ]
         return list(dict.fromkeys(faults))
 
 
 @dataclass(frozen=True)
 class TrainingBlock:
-    """One ``training`` block of a study, with what is trained by it.
+    """One ``training`` block of a study, with what is trained by it."""
 
-    Attributes:
-        where: path of the block that contains ``training``, for example ``methods.meanP``.
-        method: the method that is trained.
-        training: its training keys.
-    """
-
-    where: str
-    method: Method
+    where: str  # path of the block that contains ``training``, for example ``methods.meanP``
+    method: Method  # the method that is trained
     training: Training
 
     def path(self, study: Study, key: str) -> str:
@@ -784,7 +767,7 @@ class RunSpec(ConfigModel, affects="run"):
 
     def fingerprint(self, stage: Affects = "run", **selection: Any) -> dict[str, Any]:
         values = super().fingerprint(stage, **selection)
-        if self.method.scored_as_it_is:  # of these alone `fixed` decides whether anything is trained
+        if self.method.scored_as_it_is:  # only for these `fixed` decides whether anything is trained
             values["method"]["fixed"] = True
         return values
 
@@ -820,7 +803,7 @@ def _unread_faults(study: Study) -> Iterator[str]:
     if study.pretraining:
         for key in ("label", "train", "noise", "rerank", "fixed", "seeds"):
             if getattr(study.pretraining.method, key) != getattr(default, key):
-                yield f"pretraining.method.{key}: a pre-training is no row of a table; remove the key"
+                yield f"pretraining.method.{key}: a pre-training is not a row of a table; remove the key"
         if study.pretraining.method.training != default.training:
             yield "pretraining.method.training: pretraining.training is read instead; move its keys there"
         if not any(method.uses_study_backbone for method in study.methods.values()):
@@ -903,12 +886,12 @@ def _tuning_faults(study: Study) -> Iterator[str]:
         yield "sweep.keys: no method here is trained, so there is nothing to try; remove the key"
     counts = {name: len(study.trials_of(name)) for name in trained}
     if study.sweep.trials is not None and any(count < study.sweep.trials for count in counts.values()):
-        yield f"sweep.trials: {study.sweep.trials}, but there are not as many different values; lower it, or add values"
+        yield f"sweep.trials: {study.sweep.trials}, but there are fewer different values; lower it, or add values"
     elif len(set(counts.values())) > 1:
         told = ", ".join(f"{name} {count}" for name, count in counts.items())
         yield (
-            f"sweep.keys: not every method has as many trials ({told}), so the one that tries more has an advantage; "
-            "give them lists of one length, or search: random with a number of trials and enough values"
+            f"sweep.keys: not all methods have the same number of trials ({told}), so the one that tries more has an "
+            "advantage; give them lists of one length, or search: random with a number of trials and enough values"
         )
     for name in trained:
         tried: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -984,8 +967,8 @@ def _precomputed_faults(study: Study) -> Iterator[str]:
             continue
         if study.evaluation.cosine_gap:
             yield (
-                f"evaluation.cosine_gap: gaps are computed on validation too, but methods.{name} has files for the "
-                "test split alone; set it to false, or remove the method"
+                f"evaluation.cosine_gap: gaps are computed on validation too, but methods.{name} has files only for "
+                "the test split; set it to false, or remove the method"
             )
         if method.noise:
             yield f"methods.{name}.noise: {method.model} are files and look at no clip; remove the key"
@@ -1003,47 +986,10 @@ def _text_faults(study: Study) -> Iterator[str]:
         yield "text.tokenizer: miniclip has no end token, which CLIP's text tower reads; use words"
 
 
-def _zero_shot_faults(study: Study) -> Iterator[str]:
-    if study.evaluation.zero_shot and not study.with_towers():
-        yield "evaluation.zero_shot: no method here has towers that encode prompts and images; set it to null"
-
-
-def _order_faults(study: Study) -> Iterator[str]:
-    if not study.evaluation.order:
-        return
-    if not study.order_methods():
-        yield "evaluation.order: no method here looks at frames when it is evaluated; set it to []"
-    if study.order_setting() not in study.evaluation.settings:
-        yield (
-            "evaluation.order: frames in another order are ranked in origin or test; add one to evaluation.settings, "
-            "or set the key to []"
-        )
-    if "text_to_item" not in study.evaluation.directions:
-        yield "evaluation.order: captions search the clips; add text_to_item to evaluation.directions, or set it to []"
-    frozen = [name for name in study.order_methods() if "visual" in study.methods[name].training.freeze]
-    if study.backbone.kind == "viclip" and frozen:
-        yield (
-            f"evaluation.order: viclip sees several frames at once, and methods.{frozen[0]} reads features that are "
-            "computed once for all runs; remove visual from training.freeze, or set the key to []"
-        )
-
-
-def _probe_faults(study: Study) -> Iterator[str]:
-    asked = {probe for name in study.methods for probe in study.probes_of(name)}
-    for probe in study.evaluation.probes:
-        if probe not in asked:
-            reasons = [reason for method in study.methods.values() if (reason := method.why_not_probed(probe))]
-            why = f" ({reasons[0]})" if reasons else ""
-            yield f"evaluation.probes: {probe}: no method here can be asked{why}; remove it, or add such a method"
-
-
-def _blind_faults(study: Study) -> Iterator[str]:
-    for name in study.blind_methods():
-        model = study.methods[name].model
-        if "binary" not in study.evaluation.settings:
-            yield f"methods.{name}.model: {model} is evaluated in binary; add it to evaluation.settings"
-        if study.methods[name].noise:
-            yield f"methods.{name}.noise: {model} has nothing to find in noise; remove the key"
+def load_analyses(study: Study) -> Iterable[Any]:
+    """A study's analyses; imported by name, since they are made of statistics and tables, which know these keys."""
+    analyses: Mapping[str, Any] = importlib.import_module("rewind.analyses").analyses_of(study)
+    return analyses.values()
 
 
 def _rerank_faults(study: Study) -> Iterator[str]:
@@ -1062,48 +1008,11 @@ def _rerank_faults(study: Study) -> Iterator[str]:
                 if first == name
                 else f"{first} scores the first results of another method itself"
                 if study.methods[first].rerank
-                else f"{first} is evaluated in binary alone"
+                else f"{first} is evaluated only in binary"
             )
             yield f"{where}.first: {why}; name a method that scores all pairs"
         missing = sorted(set(study.seeds_of(name)) - set(study.seeds_of(first)))
         if missing and len(study.seeds_of(first)) > 1:
             yield f"{where}.first: {first} has no seed {missing[0]}; give both methods the same seeds"
         if study.figures.method == name:
-            yield f"figures.method: {name} scores the first results of {first} alone; name a method with all scores"
-
-
-def _transductive_faults(study: Study) -> Iterator[str]:
-    if not study.evaluation.transductive:
-        return
-    if study.transductive_setting() not in study.evaluation.settings:
-        yield (
-            "evaluation.transductive: scores are normalised where all captions search all clips; add hard or test to "
-            "evaluation.settings, or set the key to []"
-        )
-    if "text_to_item" not in study.evaluation.directions:
-        yield (
-            "evaluation.transductive: captions search the clips; add text_to_item to evaluation.directions, or set the "
-            "key to []"
-        )
-    if not study.transductive_methods():
-        yield "evaluation.transductive: no method here has a matrix of scores; set it to []"
-    for name in study.transductive_methods():
-        options = study.methods[name].options
-        by_name = "encoder" in options and options.get("score", "cosine") == "cosine"
-        if study.inverse_temperature(name) is None and not by_name:
-            yield (
-                f"evaluation.transductive: a softmax depends on the unit of scores, and that of {name} is not known: "
-                f"set methods.{name}.options.inverse_temperature to what they are multiplied by (1 for logits of a "
-                "loss with a softmax, 100 for cosines), or evaluation.transductive to []"
-            )
-
-
-def _verdict_faults(study: Study) -> Iterator[str]:
-    verdict = study.tables.verdict
-    if verdict is None:
-        return
-    if "zero_shot" in verdict.requires and study.evaluation.zero_shot is None:
-        yield "tables.verdict.requires: zero_shot: evaluation.zero_shot names no labelled images"
-    seeds = {name: study.seeds_of(name) for name in study.methods}
-    compute = {name: method.training.compute() for name, method in study.methods.items()}
-    yield from verdict.faults(study.trained(), seeds, study.pairs(), study.evaluation.settings, compute)
+            yield f"figures.method: {name} scores only the first results of {first}; name a method with all scores"

@@ -169,13 +169,13 @@ class Training(ConfigModel, affects="run"):
     deterministic: bool = config_field(
         True,
         "Use deterministic kernels of torch, cuDNN and cuBLAS and do not search for the fastest ones: the same seed"
-        " gives the same bits on the same machine (docs/cluster.md says what that means). If an operation has no"
+        " gives the same bits on the same machine (docs/cluster.md explains what that means). If an operation has no"
         " deterministic kernel, the log names it.",
     )
     freeze: list[Literal["text", "visual"]] = config_field(
         [],
         "Towers that are not trained. If the visual tower is frozen, its frame features are computed once and cached; "
-        "one with random weights is drawn anew for each seed, and the tables say “random features”.",
+        "one with random weights is drawn again for each seed, and the tables say “random features”.",
     )
     lora: Lora | None = config_field(
         None,
@@ -205,8 +205,8 @@ class Training(ConfigModel, affects="run"):
     )
     keep_every: int | None = config_field(
         None,
-        "Also keep the weights after every n epochs, as `epochs/model.epoch<k>.safetensors` beside the run's; no rule "
-        "knows these files, and a run that is made again does not remove them.",
+        "Also keep the weights after every n epochs, as `epochs/model.epoch<k>.safetensors` next to the run's; no rule "
+        "knows these files, and a run that is trained again does not remove them.",
         legacy_default=None,
         ge=1,
         affects="nothing",
@@ -425,7 +425,7 @@ class Sweep(ConfigModel, affects="run"):
         return bool(self.keys or any(self.methods.values()))
 
     def trials_of(self, method: str) -> list[dict[str, Any]]:
-        """The keys of every trial of a method, in a fixed order; of random trials different ones, as far as there are.
+        """The keys of every trial of a method, in a fixed order; random trials differ, as far as there are enough.
 
         Random trials depend on ``seed`` and on the method's name, so that no two methods share lucky draws.
         """

@@ -47,29 +47,17 @@ class Annotations:
         captions: one row per caption: ``video_id``, ``caption``, ``caption_id`` (unique, disjoint from item ids),
             ``split``. A column ``group`` is optional: what a caption is about, empty for nothing; results are then also
             shown group by group.
-        notes: counts of items, captions and everything odd, JSON-able; nothing is left out without being counted here.
-
-    >>> builder = AnnotationBuilder()
-    >>> name = builder.original("v1", "v1.mp4", "test", "v1", "clips.csv: row 2")
-    >>> builder.describe(name, ["a dog runs"], "test")
-    >>> annotations = builder.annotations({"test": {}})
-    >>> annotations.items.columns.tolist(), annotations.captions["caption_id"].tolist()
-    (['item_id', 'source', 'split', 'cluster_id', 'reversed'], ['v1#0'])
     """
 
     items: pd.DataFrame
     captions: pd.DataFrame
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)  # counts, JSON-able, also of all that is odd or left out
 
 
 def is_among(ids: pd.Series, known: Any) -> np.ndarray:
-    """Whether each of some ids is among others, bool (n,).
+    """Whether each of some ids is among those in ``known``, a set, list, array or column; bool (n,).
 
-    It stands for pandas' ``isin``, which takes seconds for a million ids.
-
-    Args:
-        ids: (n,).
-        known: a set, list, array or column of ids.
+    It replaces pandas' ``isin``, which takes seconds for a million ids.
 
     >>> is_among(pd.Series(["a", "b"]), ["b", "c"]).tolist()
     [False, True]
@@ -79,19 +67,12 @@ def is_among(ids: pd.Series, known: Any) -> np.ndarray:
 
 
 def twin_of(item_id: str) -> str:
-    """Id of an original's time-reversed twin.
-
-    >>> twin_of("abc123")
-    'abc123_rev'
-    """
+    """Id of an original's time-reversed twin, such as ``abc123_rev``."""
     return item_id + TWIN_SUFFIX
 
 
 def twin_rows(item_ids: Sequence[str]) -> np.ndarray:
-    """(m,) row of each item's twin, of a twin that of its original; -1 for items without one.
-
-    Args:
-        item_ids: (m,) each once.
+    """(m,) row of each item's twin, and of a twin that of its original; -1 for items without one; ids are unique.
 
     >>> twin_rows(["a", "b", "a_rev"]).tolist()
     [2, -1, 0]
@@ -105,15 +86,9 @@ def twin_rows(item_ids: Sequence[str]) -> np.ndarray:
 
 
 def read_annotations(dataset: Dataset, sources: str) -> Annotations:
-    """Read a dataset's annotations.
+    """Read a dataset's annotations; with the key ``only``, those of the originals that it lists.
 
-    Args:
-        dataset: the validated dataset file.
-        sources: folder of source files that the workflow made (shapes, emoji, stamps, embeddings); other formats
-            ignore it.
-
-    Raises:
-        RewindError: for what the format refuses, or where ``only`` names an item that does not exist.
+    The workflow writes the files of formats with ``make_sources`` into ``sources``; others ignore it.
     """
     annotations = dataset_format(dataset)(dataset, sources)
     return annotations if dataset.only is None else select_originals(annotations, dataset.only)
@@ -123,9 +98,6 @@ def dataset_format(dataset: Dataset) -> Any:
     """The reader of a dataset's format, ``read(dataset, sources) -> Annotations``; other hooks are its attributes.
 
     A format of the user's own is named by the dotted path of the function, or of a module that has it.
-
-    Raises:
-        RewindError: if it cannot be imported, or the module has no ``read``.
     """
     key = f"config/datasets/{dataset.name}.yaml: source.format"
     found = FORMATS.find(dataset.source.format, key)
@@ -144,7 +116,7 @@ def select_originals(annotations: Annotations, path: str) -> Annotations:
     items = annotations.items
     item_ids = set(items["item_id"])
     lines = [line.strip() for line in read_user_text(path, "(`only`); give one item id per line").splitlines()]
-    # An id may have blanks; a line that is none is taken for several ids.
+    # An id may have blanks; a line that is not an id is split at blanks.
     listed = (name for line in lines for name in ([line] if line in item_ids else line.split()))
     selected = list(dict.fromkeys(listed))
     is_original = items["reversed"] == 0
@@ -166,8 +138,7 @@ def select_originals(annotations: Annotations, path: str) -> Annotations:
 class AnnotationBuilder:
     """Collects items and captions in the order in which they are added, and checks them.
 
-    Args:
-        files: whether items have files named after their ids; without files an id may be any text on one line.
+    Without ``files`` named after their ids, items may have any text on one line as an id.
 
     >>> builder = AnnotationBuilder()
     >>> name = builder.original("v1", "v1.mp4", "test", "v1", "clips.csv: row 2")
@@ -188,11 +159,7 @@ class AnnotationBuilder:
         self.groups: dict[str, str] = {}  # caption id → group
 
     def original(self, item_id: object, source: str, split: str, cluster_id: str, where: str) -> str:
-        """Add an original video and return its id.
-
-        Raises:
-            RewindError: if the id is unsafe, ends like a twin's, or was added before; messages begin with ``where``.
-        """
+        """Add an original and return its id; one that is unsafe, ends like a twin's, or was added before is refused."""
         name = check_id(item_id, where) if self.files else check_text_id(item_id, where)
         if name.endswith(TWIN_SUFFIX):
             raise RewindError(f"{where}: the id {name!r} ends with {TWIN_SUFFIX!r}, as reversed twins do; rename it.")
@@ -213,8 +180,7 @@ class AnnotationBuilder:
     def describe(self, video_id: str, captions: list[str], split: str, groups: Sequence[str] = ()) -> None:
         """Add all captions of an item; ``caption_id`` is ``<video_id>#<n>``; ``groups``: one for each, or none.
 
-        Raises:
-            RewindError: naming where the item was added, for a caption that is a list written as text.
+        A caption that is a list written as text is refused.
         """
         if fault := next(filter(None, map(caption_fault, captions)), ""):
             where = self.first_mention.get(video_id.removesuffix(TWIN_SUFFIX), repr(video_id))
@@ -261,11 +227,7 @@ class AnnotationBuilder:
 
 
 def check_text_id(value: object, where: str) -> str:
-    """Return ``value`` as an id of an item without a file.
-
-    Raises:
-        RewindError: if it is empty, longer than 200 characters, has white space around it, or a control character.
-    """
+    """Return ``value`` as the id of an item without a file; an empty, padded, long or unprintable one is refused."""
     name = str(value)
     fault = id_fault(name)
     if not fault and (len(name) > MAX_ID_CHARACTERS or printable(name) != name or re.search(r"[\t\r\n]", name)):
@@ -317,9 +279,6 @@ _LEFT_OUT = {
 def reading_sentences(notes: Mapping[str, Any]) -> list[str]:
     """What a reader has left out, and captions that look like no value: sentences for tables and logs.
 
-    Args:
-        notes: of the annotations.
-
     >>> reading_sentences({"splits": {"test": {"empty_captions": 2, "captions_like_no_value": {}}}})
     ['Annotations leave out: test: empty captions (2)']
     """
@@ -342,15 +301,11 @@ def _count_captions_per_item(parts: list[pd.DataFrame]) -> dict[str, int]:
 
 
 def duplicate_captions(captions: pd.DataFrame) -> dict[str, Any]:
-    """Captions whose exact text occurs more than once: counts and examples.
+    """Captions of one split whose exact text occurs more than once: counts and examples.
 
-    Args:
-        captions: ``video_id`` and ``caption`` of one split.
-
-    Returns:
-        ``between_items``: number of texts that describe two or more items (so a search for them has no single right
-        answer); ``within_items``: number of texts repeated inside one item; ``shared``: the first
-        :data:`MAX_NOTE_EXAMPLES` texts of several items, with the items.
+    ``between_items`` is the number of texts that describe two or more items (so a search for them has no single right
+    answer), ``within_items`` that of texts repeated inside one item; ``shared`` has the first
+    :data:`MAX_NOTE_EXAMPLES` texts of several items.
 
     >>> table = pd.DataFrame({"video_id": ["v1", "v2", "v2"], "caption": ["a dog", "a dog", "a cat"]})
     >>> duplicate_captions(table)

@@ -33,10 +33,8 @@ def term_log_odds(
 ) -> dict[str, float]:
     """Log of how much more likely each word and bigram is in captions of one kind than in those of the other.
 
-    Args:
-        forward: captions of clips as they were filmed.
-        backward: captions of clips played backwards.
-        pseudo_count: added to the count of every term in both (Lidstone's smoothing).
+    ``forward`` are captions of clips as they were filmed, ``backward`` of clips played backwards. ``pseudo_count`` is
+    added to the count of every term in both (Lidstone's smoothing).
 
     >>> odds = term_log_odds(["a door opens"], ["a door closes"])
     >>> odds["opens"] > 0, odds["closes"] < 0, odds["door"]
@@ -64,14 +62,8 @@ def caption_log_odds(caption: str, log_odds: Mapping[str, float]) -> float:
 def words_alone_accuracy(forward: Sequence[str], backward: Sequence[str], clusters: Sequence[str]) -> float:
     """Share of pairs whose forward caption words alone name, in percent; a tie counts one half.
 
-    Cross-validated: the pairs of a cluster are judged by a model that was fitted on other clusters.
-
-    Args:
-        forward, backward: (n,) captions of n clips, and of the same clips played backwards.
-        clusters: (n,) cluster of each pair.
-
-    Returns:
-        NaN with fewer than two clusters.
+    Cross-validated: the pairs of a cluster are judged by a model that was fitted on other clusters. NaN with fewer than
+    two clusters.
 
     >>> opens, closes = [f"{thing} opens" for thing in "abcdef"], [f"{thing} closes" for thing in "abcdef"]
     >>> words_alone_accuracy(opens, closes, list("abcdef"))

@@ -29,20 +29,11 @@ USABLE_STATUS = "ok"
 
 
 class SplitTables(NamedTuple):
-    """The usable items and captions of a split.
+    """The usable items and captions of a split."""
 
-    Attributes:
-        items: rows of ``items.csv`` with a usable clip.
-        captions: their captions: ``video_id, caption, caption_id``.
-        left_out: numbers of ``items`` and ``captions`` that are left out because their clip is unusable.
-
-    >>> SplitTables(pd.DataFrame(), pd.DataFrame(), {"items": 1, "captions": 5}).left_out["captions"]
-    5
-    """
-
-    items: pd.DataFrame
-    captions: pd.DataFrame
-    left_out: dict[str, int]
+    items: pd.DataFrame  # rows of items.csv with a usable clip
+    captions: pd.DataFrame  # their captions: video_id, caption, caption_id
+    left_out: dict[str, int]  # numbers of items and captions that are left out because their clip is unusable
 
 
 def write_captions(
@@ -56,23 +47,14 @@ def write_captions(
     """Write ``captions/<name>_{train,valid,test,test_origin}.csv``, ``items.csv`` and ``captions/report.json``.
 
     Captions of unusable clips stay in the CSVs; whether a clip is usable is the ``status`` in ``items.csv``.
-    ``test_origin`` has the captions of test items that are not reversed.
+    ``test_origin`` has the captions of test items that are not reversed. Paths are relative to ``folder``, the
+    dataset's results folder; ``suffix`` is that of the normalised files, ``digest`` that of :func:`clips_digest`.
 
-    Args:
-        annotations: items and captions of the dataset.
-        report: the video report: one row per original, with ``item_id``, ``status`` (``ok`` or not),
-            ``reason`` and, if there, ``twin`` (``none`` where no reversed file was made).
-        folder: the dataset's results folder; paths in ``items.csv`` are relative to it.
-        name: name of the dataset.
-        suffix: of the normalised files.
-        digest: hash of the items' content, if known; see :func:`clips_digest`.
+    The video report has one row per original: ``item_id``, ``status`` (``ok`` or not), ``reason`` and, if there,
+    ``twin`` (``none`` where no reversed file was written).
 
-    Returns:
-        The content of ``report.json``: that hash, the notes of the reader, and for every split counts of originals,
-        twins, captions and the usable ones of each, and the unusable clips with their reasons (the first 50).
-
-    Raises:
-        RewindError: if the report names an original twice, or an original that the annotations lack.
+    The result is the content of ``report.json``: digest, notes of the reader, and for every split counts of originals,
+    twins, captions and the usable ones of each, and the unusable clips with their reasons (the first 50).
     """
     folder = Path(folder)
     items = _with_status(annotations.items, report, suffix)
@@ -96,13 +78,7 @@ def write_captions(
 
 
 def load_split(folder: Path, name: str, split: str) -> SplitTables:
-    """The usable items and captions of ``train``, ``valid``, ``test`` or ``test_origin``.
-
-    Items keep the order of ``items.csv``, captions that of their CSV.
-
-    Raises:
-        RewindError: if a file is missing, or a caption belongs to no item of the split.
-    """
+    """Usable items and captions of ``train``, ``valid``, ``test`` or ``test_origin``, in the order of their files."""
     folder = Path(folder)
     path = _captions_path(folder, name, split)
     items = _rows_of_split(read_csv(folder / "items.csv"), split)
@@ -111,7 +87,7 @@ def load_split(folder: Path, name: str, split: str) -> SplitTables:
     if len(unknown):
         row, video = unknown[0], captions["video_id"][unknown[0]]
         raise RewindError(
-            f"{path}: row {row + 2}: {video!r} is not a {split} item of {folder / 'items.csv'}; make both files again."
+            f"{path}: row {row + 2}: {video!r} is not a {split} item of {folder / 'items.csv'}; write both files again."
         )
     usable = items[items["status"] == USABLE_STATUS]
     usable_captions = captions[is_among(captions["video_id"], usable["item_id"])]
@@ -136,7 +112,7 @@ def _with_status(items: pd.DataFrame, report: pd.DataFrame, suffix: str) -> pd.D
     original_ids = items["item_id"].where(items["reversed"] == 0, items["item_id"].str.removesuffix(TWIN_SUFFIX))
     rows = report.set_index("item_id").reindex(original_ids).reset_index(drop=True)  # one row per item, in its order
     table = items.reset_index(drop=True)
-    # Datasets of vectors say where their pictures are, if there are any.
+    # Datasets of vectors state where their pictures are, if there are any.
     path = table["path"] if "path" in table else "videos/" + table["item_id"] + suffix
     table = table.assign(
         path=path,
@@ -160,12 +136,12 @@ def _same_items(report: pd.DataFrame, reversed_items: pd.Series) -> pd.Series:
 def _check_report(items: pd.DataFrame, report: pd.DataFrame) -> None:
     duplicates = report["item_id"][report["item_id"].duplicated()]
     if len(duplicates):
-        raise RewindError(f"the video report names {duplicates.iloc[0]!r} twice; make it again.")
+        raise RewindError(f"the video report names {duplicates.iloc[0]!r} twice; write it again.")
     originals = items["item_id"][items["reversed"] == 0]
     unknown = report["item_id"][~is_among(report["item_id"], originals)]
     if len(unknown):
         raise RewindError(
-            f"the video report names {unknown.iloc[0]!r}, which is not in the annotations; make the report again."
+            f"the video report names {unknown.iloc[0]!r}, which is not in the annotations; write the report again."
         )
 
 
@@ -210,18 +186,7 @@ def _count_same(items: pd.DataFrame) -> dict[str, Any]:
 
 
 def clips_digest(report: pd.DataFrame) -> str | None:
-    """SHA-256 over the id and the hash of every usable clip or image, in the order of ids.
-
-    Args:
-        report: the report of the video stage: item_id, status, sha256.
-
-    Returns:
-        64 hex digits; None where the report is from a version that stored no hashes.
-
-    >>> report = pd.DataFrame({"item_id": ["v1"], "status": ["ok"], "sha256": ["ab"]})
-    >>> len(clips_digest(report)), clips_digest(report.drop(columns="sha256"))
-    (64, None)
-    """
+    """SHA-256 (hex) of ids and hashes of usable clips or images, in the order of ids; None where a hash is missing."""
     usable = report[report["status"] == USABLE_STATUS]
     hashes = usable.get("sha256", pd.Series("", index=usable.index)).fillna("").astype(str)
     if (hashes == "").any():

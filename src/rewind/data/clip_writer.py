@@ -15,23 +15,12 @@ from rewind.io.files import atomic_write
 
 
 class RawClip(NamedTuple):
-    """A clip to be written.
+    """A clip to be written."""
 
-    Attributes:
-        target: the mp4 file.
-        frames: RGB bytes of all frames one after the other, height × width × 3 each.
-        size: width and height in pixels.
-        rate: frames per second as ffmpeg takes it: ``8``, ``25/2``, ``30000/1001``.
-
-    >>> clip = RawClip(Path("red.mp4"), bytes([255, 0, 0]) * 16 * 8 * 2, (16, 8), "8")
-    >>> len(clip.frames) // (3 * 16 * 8)
-    2
-    """
-
-    target: Path
-    frames: bytes
-    size: tuple[int, int]
-    rate: str
+    target: Path  # the mp4 file
+    frames: bytes  # RGB of all frames one after the other, height × width × 3 bytes each
+    size: tuple[int, int]  # width and height in pixels
+    rate: str  # frames per second as ffmpeg takes it: 8, 25/2, 30000/1001
 
 
 def write_clip(target: Path, frames: bytes, size: tuple[int, int], rate: str, coding: str) -> None:
@@ -43,14 +32,8 @@ def write_clips(clips: Sequence[RawClip], coding: str) -> None:
     """Encode RGB frames as H.264, atomically; the same input gives the same bytes with the same ffmpeg.
 
     All clips go through one ffmpeg process, because for small clips its start takes longer than the encoding; the bytes
-    are those of a process for each.
-
-    Args:
-        clips: the clips; their temporary files become the targets when ffmpeg has succeeded for all.
-        coding: options of the encoder and filters, separated by blanks.
-
-    Raises:
-        RewindError: if ffmpeg fails.
+    are those of a process for each. Temporary files become the targets when ffmpeg has succeeded for all clips.
+    ``coding`` are options of the encoder and filters, separated by blanks.
     """
     # One thread, no metadata and "bitexact": otherwise the bytes would depend on the number of cores, and name the
     # version of the encoder.
@@ -62,7 +45,7 @@ def write_clips(clips: Sequence[RawClip], coding: str) -> None:
         for number, clip in enumerate(clips):
             (folder / str(number)).write_bytes(clip.frames)
             width, height = clip.size
-            # Raw video has no header: size, pixel format and rate must stand before its input.
+            # Raw video has no header: size, pixel format and rate must come before its input.
             raw = f"-f rawvideo -pix_fmt rgb24 -s {width}x{height} -r {clip.rate} -i"
             command += [*raw.split(), str(folder / str(number))]
         for number, clip in enumerate(clips):  # -map: output n takes the video of input n

@@ -1,6 +1,6 @@
 """Dummy data: a few drawn clips or pictures with captions, written in the files of a dataset's format.
 
-``rewind rehearse`` reads them where the user's own files are missing. A format makes its own, beside its reader::
+``rewind rehearse`` reads them where the user's own files are missing. A format has its own, next to its reader::
 
     @DUMMY_DATA.register("mine", published=PublishedSizes(…))
     def make_dummy_data(dataset, folder, sizes): ...
@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -27,21 +27,15 @@ from PIL import Image
 from rewind.config.dataset import Dataset, ImageSplitConfig
 from rewind.data.annotations import SPLITS
 from rewind.data.clip_writer import write_clip
+from rewind.data.scenes import CaptionedScene, compose_splits, random_style, render_scene
 from rewind.registry import DUMMY_DATA, FORMATS
-
-if TYPE_CHECKING:
-    from rewind.data.formats.shapes import CaptionedScene
 
 # yuv420p stores colour for blocks of 2 × 2 pixels, so that both sides must be even: pad rounds them up.
 FFMPEG_OPTIONS = "-pix_fmt yuv420p -crf 23 -vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
 
 
 class SplitSizes(NamedTuple):
-    """Number of originals (items without reversed twins) of each split.
-
-    >>> SplitSizes(64, 12, 12).counts()
-    {'train': 64, 'valid': 12, 'test': 12}
-    """
+    """Number of originals (items without reversed twins) of each split."""
 
     train: int
     valid: int
@@ -53,33 +47,17 @@ class SplitSizes(NamedTuple):
 
 
 class PublishedSizes(NamedTuple):
-    """Sizes of a published dataset.
-
-    Attributes:
-        train, valid, test: number of items (reversed twins included) and of captions.
-        originals: source files in all.
-        source: which publication the numbers are of, for the report.
-
-    >>> PublishedSizes((6000, 30_000), (1000, 5000), (1000, 5000), 8000, "Flickr8k").train
-    (6000, 30000)
-    """
+    """Sizes of a published dataset: numbers of items (reversed twins included) and of captions of each split."""
 
     train: tuple[int, int]
     valid: tuple[int, int]
     test: tuple[int, int]
-    originals: int
-    source: str
+    originals: int  # source files in all
+    source: str  # which publication the numbers are of, for the report
 
 
 def find_dummy_data(name: str) -> Callable[[Dataset, Path, SplitSizes], dict[str, Any]] | None:
-    """What makes dummy data of a format, with its attributes ``published`` and ``first_items``; None: nothing does.
-
-    Raises:
-        RewindError: for a format of the user's own that cannot be imported.
-
-    >>> find_dummy_data("rtime").published.originals
-    21537
-    """
+    """What writes dummy data of a format, with its attributes ``published`` and ``first_items``; None: nothing does."""
     if "." not in name:
         return DUMMY_DATA.find(name) if name in DUMMY_DATA.names() else None
     module = FORMATS.find(name)
@@ -94,18 +72,11 @@ def find_dummy_data(name: str) -> Callable[[Dataset, Path, SplitSizes], dict[str
 
 
 # ---- Drawn items, with captions that are true of them --------------------------------------------------------------
-# The module of the shapes is imported where it is used: it reads annotations as `rtime` does, whose module imports this
-# one.
 
 
 @dataclass(frozen=True)
 class DummyItem:
-    """An item that is drawn: its name, its split, and the scene with its captions.
-
-    >>> item = make_dummy_items(SplitSizes(1, 0, 0), captions=2)[0]
-    >>> item.name, item.split, len(item.entry.captions(False))
-    ('standintrain000', 'train', 2)
-    """
+    """An item that is drawn: its name, its split, and the scene with its captions."""
 
     name: str
     split: str
@@ -113,14 +84,7 @@ class DummyItem:
 
 
 def make_dummy_items(sizes: SplitSizes, captions: int) -> list[DummyItem]:
-    """Dummy items of every split, in order; scenes are those of the dataset ``shapes``.
-
-    Args:
-        sizes: number of items.
-        captions: captions of each item, in each direction of time.
-    """
-    from rewind.data.formats.shapes import compose_splits
-
+    """Dummy items of every split, in order, drawn as ``shapes``; each has ``captions`` in each direction of time."""
     splits = compose_splits(sizes.counts(), captions, seed=0)
     return [
         DummyItem(f"standin{split}{n:03}", split, entry) for split in SPLITS for n, entry in enumerate(splits[split])
@@ -128,7 +92,7 @@ def make_dummy_items(sizes: SplitSizes, captions: int) -> list[DummyItem]:
 
 
 def make_dummy_images(keys: ImageSplitConfig, sizes: SplitSizes, captions: int) -> list[DummyItem]:
-    """Dummy items for a format that draws its split itself: so many that no split of the asked sizes is too small."""
+    """Dummy items for a format that draws its split itself: enough that no split is smaller than asked."""
     count = max(sizes.valid / keys.valid_share, sizes.test / (1 - keys.train_share - keys.valid_share))
     return make_dummy_items(SplitSizes(math.ceil(count) + 2, 0, 0), captions)
 
@@ -156,7 +120,5 @@ def draw_animation(item: DummyItem, path: Path, side: int = 64, count: int = 12)
 
 def _draw_frames(item: DummyItem, side: int, count: int | None = None) -> np.ndarray:
     """uint8 RGB [count, height, width, 3]; as many frames as the item's style has, if ``count`` is None."""
-    from rewind.data.formats.shapes import random_style, render_scene
-
     style = random_style(item.name, side)
     return render_scene(item.entry.scene, replace(style, frames=count or style.frames))

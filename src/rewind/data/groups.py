@@ -11,7 +11,7 @@ import pandas as pd
 
 from rewind.config.dataset import Dataset, ShapesSource
 from rewind.data.annotations import SPLITS, TWIN_SUFFIX, Annotations, dataset_format, read_annotations
-from rewind.data.formats.shapes import compose_splits
+from rewind.data.scenes import compose_splits
 from rewind.errors import RewindError
 from rewind.io.files import require_regular_file, write_csv
 from rewind.io.schema import FILLED, OF_OTHER_CLIPS, Column, RowChecks, Schema, tell_left_out
@@ -101,11 +101,11 @@ def _groups_in_file(path: Path, annotations: Annotations, complete: bool) -> pd.
 def _id_column(path: Path) -> str:
     columns = [name for name in ("caption_id", "item_id") if name in csv_header(path)]
     if len(columns) != 1:
-        raise RewindError(f"{path}: row 1: one column of ids is needed beside `group`: caption_id or item_id.")
+        raise RewindError(f"{path}: row 1: one column of ids is needed in addition to `group`: caption_id or item_id.")
     return columns[0]
 
 
-# ---- Groups of annotations that an earlier version of Rewind made and an upgrade kept ------------------------------
+# ---- Groups of annotations that an earlier version of Rewind wrote and an upgrade kept-----------------------------
 
 
 def legacy_groups(dataset: Dataset) -> dict[tuple[str, str], str]:

@@ -136,15 +136,12 @@ _DOUBLED = ("stop", "drop", "wrap", "unwrap", "zip", "unzip", "plug", "unplug")
 class OppositeWords:
     """Words and what takes their places; both ways.
 
-    Attributes:
-        opposites: word → its opposite, in lower case.
-
     >>> words = OppositeWords.of([("opens", "closes"), ("picks up", "puts down")])
     >>> words.rewrite("A man opens a box and picks up a cup."), words.rewrite("a dog runs")
     ('A man closes a box and puts down a cup.', None)
     """
 
-    opposites: Mapping[str, str]
+    opposites: Mapping[str, str]  # in lower case
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]]) -> OppositeWords:
@@ -180,11 +177,8 @@ class OppositeWords:
 def read_opposites(path: str | Path, captions: Mapping[str, str]) -> dict[str, list[str]]:
     """Captions of the opposite direction, by the id of the caption whose opposite they are.
 
-    Rows of other captions are left out, and so is an opposite with the words of its own caption; both are counted.
-
-    Args:
-        path: a CSV file of one of the two kinds above.
-        captions: id → text of the captions of a split.
+    Rows of other captions than ``captions`` (id → text, of a split) are left out, and so is an opposite with the words
+    of its own caption; both are counted.
 
     Raises:
         RewindError: naming file and row, for columns of neither kind, an empty cell, a word with two opposites, a value
@@ -202,12 +196,7 @@ def read_opposites(path: str | Path, captions: Mapping[str, str]) -> dict[str, l
 def check_opposites(path: str | Path, known: Collection[str] | None = None) -> None:
     """Refuse what :func:`read_opposites` refuses whatever the captions are.
 
-    Args:
-        path: the file.
-        known: ids of all captions of the data set, where they are known before the first job.
-
-    Raises:
-        RewindError: naming file and row, also of an id that is unknown.
+    ``known`` are the ids of all captions of the data set, if they are known before the first job.
     """
     if _names_captions(path):
         checks = RowChecks(CAPTION_COLUMNS, {} if known is None else {"caption_id": known}, "the data set")
@@ -244,11 +233,7 @@ def _read_words(path: str | Path, captions: Mapping[str, str]) -> dict[str, list
 
 
 def read_word_pairs(path: str | Path) -> list[tuple[str, str]]:
-    """The confirmed pairs of a table of opposite words, in lower case.
-
-    Raises:
-        RewindError: as :func:`read_opposites`, and if no row is confirmed.
-    """
+    """The confirmed pairs of a table of opposite words, in lower case; a table without any is refused."""
     pairs: dict[str, tuple[str, int]] = {}
     result = []
     for row in read_user_csv(path, WORD_COLUMNS, "(`training.hard_negatives`)"):
@@ -260,7 +245,7 @@ def read_word_pairs(path: str | Path) -> list[tuple[str, str]]:
         if confirmed in NO:
             continue
         if word == opposite:
-            raise RewindError(f"{where}: {word!r} is no opposite of itself; correct the row.")
+            raise RewindError(f"{where}: {word!r} cannot be its own opposite; correct the row.")
         for one, other in ((word, opposite), (opposite, word)):
             if pairs.setdefault(one, (other, row.number))[0] != other:
                 raise RewindError(
@@ -281,11 +266,7 @@ def read_word_pairs(path: str | Path) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Two words that may be opposites, and how many captions have one of them.
-
-    >>> Proposal("opens", "closes", 3, "a man opens a box").captions
-    3
-    """
+    """Two words that may be opposites, and how many captions have one of them."""
 
     word: str
     opposite: str
@@ -296,10 +277,8 @@ class Proposal:
 def propose_opposites(captions: Sequence[str], twins: Sequence[tuple[str, str]] = ()) -> list[Proposal]:
     """Pairs of words that occur in captions and may be opposites in time, the most frequent first.
 
-    Args:
-        captions: of the training split.
-        twins: captions of a clip and of its reversed twin. Where two of them differ in one word alone, or in one run of
-            words, these are proposed first: a person wrote them as opposites.
+    ``twins`` are captions of a clip and of its reversed twin. Where two of them differ only in one word, or in one run
+    of words, these are proposed first: a person wrote them as opposites.
 
     >>> found = propose_opposites(["a man opens a box", "she closes it"])
     >>> [(one.word, one.opposite, one.captions) for one in found]

@@ -37,7 +37,7 @@ READERS = {
     "caption_pairs": "read_pairs",
     "proficiency": "read_proficiency",
 }
-"""Table → the function of a format's module that reads it. They are no hooks of ``read``: no stage that reads
+"""Table → the function of a format's module that reads it. They are not hooks of ``read``: no stage that reads
 annotations depends on them."""
 
 
@@ -52,7 +52,7 @@ def has_foils(dataset: Dataset) -> bool:
 
 
 def has_caption_pairs(dataset: Dataset) -> bool:
-    """Whether the format names pairs of clips that are no twins."""
+    """Whether the format names pairs of clips that are not twins."""
     return _reader(dataset, "caption_pairs") is not None
 
 
@@ -63,11 +63,6 @@ def question_files(dataset: Dataset) -> list[str]:
 
 def make_answers(dataset: Dataset, result: str, sources: Path) -> None:
     """Write the right answers of test captions, columns :data:`ANSWER_COLUMNS`.
-
-    Args:
-        dataset: its keys.
-        result: CSV file.
-        sources: see :func:`rewind.data.annotations.read_annotations`.
 
     Raises:
         RewindError: naming file and row of an unknown id, a value of ``right`` other than 0 and 1, a pair that is
@@ -85,11 +80,6 @@ def make_answers(dataset: Dataset, result: str, sources: Path) -> None:
 
 def make_foils(dataset: Dataset, foils: str, caption_pairs: str, proficiency: str, sources: Path) -> None:
     """Write foils (:data:`FOIL_COLUMNS`), pairs of captions and questions of proficiency, each as far as there are any.
-
-    Args:
-        dataset: its keys.
-        foils, caption_pairs, proficiency: CSV files.
-        sources: see :func:`rewind.data.annotations.read_annotations`.
 
     Raises:
         RewindError: naming file and row of an unknown caption, or a foil that is empty, given twice, or its caption.
@@ -109,13 +99,7 @@ def make_foils(dataset: Dataset, foils: str, caption_pairs: str, proficiency: st
 def answer_table(dataset: Dataset, annotations: Annotations | None, sources: str = "") -> pd.DataFrame:
     """Right answers of a data set that has some, with :data:`ANSWER_COLUMNS`.
 
-    Args:
-        dataset: its keys.
-        annotations: its items and captions; only those of a file of its key ``answers`` are compared with them.
-        sources: see :func:`rewind.data.annotations.read_annotations`.
-
-    Raises:
-        RewindError: as :func:`make_answers`.
+    Only those of a file (key ``answers``) are compared with the annotations.
     """
     if dataset.answers is not None and annotations is not None:
         return _answers_in_file(dataset, annotations)
@@ -125,14 +109,8 @@ def answer_table(dataset: Dataset, annotations: Annotations | None, sources: str
 def foil_table(dataset: Dataset, annotations: Annotations | None) -> pd.DataFrame:
     """Foils of a data set that has some, with :data:`FOIL_COLUMNS`.
 
-    A caption's foil *n*, from 0 in the order of the file, has the id ``<caption_id>~<n>``.
-
-    Args:
-        dataset: its keys.
-        annotations: its items and captions; only those of a file of its key ``foils`` are compared with them.
-
-    Raises:
-        RewindError: as :func:`make_foils`.
+    A caption's foil *n*, from 0 in the order of the file, has the id ``<caption_id>~<n>``. Only those of a file (key
+    ``foils``) are compared with the annotations.
     """
     if dataset.foils is not None and annotations is not None:
         return _foils_in_file(dataset, annotations)
@@ -144,7 +122,7 @@ QUESTION_TABLES = {"answers": answer_table, "foils": foil_table}
 
 
 def caption_pair_count(dataset: Dataset) -> int:
-    """Number of pairs of clips that are no twins."""
+    """Number of pairs of clips that are not twins."""
     return len(_read_own(dataset, "caption_pairs")) if has_caption_pairs(dataset) else 0
 
 
@@ -161,9 +139,8 @@ def _reader(dataset: Dataset, name: str) -> Callable[[Any, str], pd.DataFrame] |
 
 
 def _read_own(dataset: Dataset, name: str, sources: str = "") -> pd.DataFrame:
-    """A table that the data set's format has."""
     reader = _reader(dataset, name)
-    assert reader is not None  # callers ask for no other
+    assert reader is not None  # callers request no other
     return reader(dataset.source, sources)
 
 
@@ -220,7 +197,7 @@ def _foils_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
 
 
 def foil_fault(foil: str, caption: str, first_row: int | None = None) -> str:
-    """Why a text can be no foil of a caption, or not once more; empty where nothing is wrong.
+    """Why a text cannot be a foil of a caption, or not a second time; empty where nothing is wrong.
 
     >>> foil_fault("A door opens", "a door opens")
     "the foil 'A door opens' has the words of its caption, so that no model can tell them apart; write another"

@@ -39,11 +39,11 @@ MIN_STORED_BYTES = 2**28
 EXPORTED_ARRAYS = {"query_ids", "text", "item_ids", "items", "space"}  # of results/<study>/embedding/*.npz
 MAX_IDS_SHOWN = 3  # in a message
 MAX_SCORE = 3.4e38
-"""Largest absolute value of a score, which single precision has: a pair without a score is below all of them."""
+"""Largest absolute value of a score, that single precision can hold: a pair without a score is below all of them."""
 SCORE_ARRAYS = ("similarity", "query_ids", "item_ids")
 UNSCORED_ARRAYS = SCORE_ARRAYS[1:]  # of a model by name whose pairs are scored by the job that re-ranks
 MISSING_SCORE = np.finfo(np.float32).min
-"""Stands for a pair without a score in a run's matrix: finite, and below every possible score."""
+"""Represents a pair without a score in a run's matrix: finite, and below every possible score."""
 _DECOMPRESSORS = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
 _TREC_FIELDS = "query Q0 document rank score tag"
 _FIELD_SEPARATOR = re.compile(r"[ \t]+")
@@ -57,11 +57,7 @@ _TORCH_INTEGERS = {f"torch.{name}" for name in ("uint8", "int8", "int16", "int32
 
 @dataclass(frozen=True)
 class NpzMember:
-    """An array of an npz, as its header describes it.
-
-    >>> NpzMember("images", (10, 512), np.dtype("float16"), offset=128, bytes=128 + 10 * 1024).row_bytes
-    1024
-    """
+    """An array of an npz, as its header describes it."""
 
     name: str
     shape: tuple[int, ...]
@@ -77,12 +73,6 @@ class NpzMember:
 
 class NpzArchive:
     """An npz file whose arrays are read by name and in blocks; other members are never unpacked.
-
-    Args:
-        path: the file.
-
-    Raises:
-        RewindError: if it is missing or no npz.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -112,11 +102,7 @@ class NpzArchive:
         return name in self.sizes
 
     def member(self, name: str) -> NpzMember:
-        """The header of an array.
-
-        Raises:
-            RewindError: if there is no such member, or its header cannot be read or does not fit its size.
-        """
+        """The header of an array; one that does not fit the member's size is refused."""
         if name not in self.headers:
             if name not in self.sizes:
                 raise RewindError(f"{self.path}: has no {name!r}; available: {', '.join(self.sizes)}.")
@@ -136,11 +122,7 @@ class NpzArchive:
                 yield start, np.frombuffer(data, member.dtype).reshape(rows, *member.shape[1:])
 
     def strings(self, name: str) -> list[str]:
-        """A one-dimensional array of text, stored as Unicode or, as in the challenge's files, as a pickled list.
-
-        Raises:
-            RewindError: for another shape, for values that are not text, or a pickle with anything else in it.
-        """
+        """One-dimensional text, stored as Unicode or, as in the challenge's files, as a pickled list of only text."""
         member = self.member(name)
         if member.dtype.hasobject:
             with self._open(name) as stream:
@@ -156,11 +138,7 @@ class NpzArchive:
         return values
 
     def integers(self, name: str) -> list[int]:
-        """A one-dimensional array of whole numbers.
-
-        Raises:
-            RewindError: for another type or shape.
-        """
+        """A one-dimensional array of whole numbers; another type or shape is refused."""
         member = self.member(name)
         if member.dtype.kind not in "iu" or len(member.shape) != 1:
             raise RewindError(
@@ -191,7 +169,9 @@ def _read_member_header(stream: IO[bytes], name: str, size: int, where: str) -> 
         raise RewindError(f"{where}: {name!r} is stored in column-major order; save np.ascontiguousarray of it.")
     promised = offset + dtype.itemsize * math.prod(shape)
     if not dtype.hasobject and promised != size:
-        raise RewindError(f"{where}: {name!r} says {shape} of {dtype} ({promised:,} bytes), but holds {size:,} bytes.")
+        raise RewindError(
+            f"{where}: {name!r} states {shape} of {dtype} ({promised:,} bytes), but holds {size:,} bytes."
+        )
     return NpzMember(name, tuple(shape), dtype, offset, size)
 
 
@@ -257,20 +237,11 @@ class _PlainUnpickler(pickle.Unpickler):
 def read_plain_pickle(path: str | Path, missing: str = "") -> Any:
     """The content of a pickle that holds nothing but lists, dicts, texts, numbers, true, false and None.
 
-    Nothing of the file's choice can run: a pickle runs what it names, and every name is refused.
-
-    Args:
-        path: the file; texts that Python 2 wrote are taken for UTF-8.
-        missing: see :func:`rewind.io.strict.read_user_bytes`.
-
-    Raises:
-        RewindError: naming the file, if it is missing or no pickle, ends early, or names a function or a class.
+    Nothing of the file's choice can run: a pickle runs what it names, and every name is refused. Texts that Python 2
+    wrote are taken for UTF-8.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "captions.pkl"
-    >>> _ = path.write_bytes(pickle.dumps({"v1": [["a", "dog", "runs"]]}))
-    >>> read_plain_pickle(path)
-    {'v1': [['a', 'dog', 'runs']]}
     >>> _ = path.write_bytes(pickle.dumps(print))
     >>> read_plain_pickle(path)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -291,21 +262,7 @@ def read_plain_pickle(path: str | Path, missing: str = "") -> Any:
 
 
 def read_text_array(path: str | Path, missing: str = "") -> list[str]:
-    """A one-dimensional array of texts in an npy file, also one that is stored as a pickle, or as bytes in UTF-8.
-
-    Args:
-        path: the file.
-        missing: see :func:`rewind.io.strict.read_user_bytes`.
-
-    Raises:
-        RewindError: naming the file, for another shape, values that are not text, or a pickle with anything else in it.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "names.npy"
-    >>> np.save(path, np.array(["v1", "v2"], dtype=object))
-    >>> read_text_array(path)
-    ['v1', 'v2']
-    """
+    """A one-dimensional array of texts in an npy file, also one that is stored as a pickle, or as bytes in UTF-8."""
     raw = read_user_bytes(path, missing)
     with reading_user_file(path, "npy"):
         stream = io.BytesIO(raw)
@@ -331,18 +288,7 @@ def read_text_array(path: str | Path, missing: str = "") -> list[str]:
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
-    """An npz that is read without pickles; arrays are unpacked when they are used, inside the block.
-
-    Raises:
-        RewindError: for a file that is not an npz, is cut short or damaged, or holds Python objects.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(Path(folder) / "scores.npz", similarity=np.eye(2))
-    ...     with open_npz(Path(folder) / "scores.npz") as archive:
-    ...         print(archive["similarity"].shape)
-    (2, 2)
-    """
+    """An npz with checked headers, read without pickles; arrays are unpacked when they are used, inside the block."""
     with reading_user_file(path, "npz", "write it again, with numpy.savez"):
         if not zipfile.is_zipfile(path):
             if (kind := kind_of_file(path)) and "npz" not in kind:
@@ -370,9 +316,9 @@ def read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]
 
 
 def stored_content(file: BinaryIO, member: zipfile.ZipInfo) -> int:
-    """Where in an archive the content of a member begins that is not compressed.
+    """Where in an archive the content of an uncompressed member begins.
 
-    It is behind the member's local header (APPNOTE.TXT, 4.3.7), whose length the archive's directory does not tell.
+    It follows the member's local header (APPNOTE.TXT, 4.3.7), whose length the archive's directory does not state.
     """
     file.seek(member.header_offset)
     name_bytes, extra_bytes = struct.unpack_from("<HH", file.read(_LOCAL_HEADER_BYTES), 26)
@@ -384,13 +330,6 @@ class StoredRows:
     """Rows of a large array in an npz that is not compressed: read from the file when they are used.
 
     The file is mapped for each use, so that memory holds nothing in between.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(Path(folder) / "items.npz", vectors=np.eye(3))
-    ...     rows = find_stored_rows(Path(folder) / "items.npz", "vectors", least=0)
-    ...     rows.shape, rows[np.array([2, 0])].tolist()
-    ((3, 3), [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     """
 
     path: Path
@@ -409,10 +348,7 @@ class StoredRows:
 def find_stored_rows(path: Path, name: str, least: int) -> StoredRows | None:
     """A matrix of an npz, to be read from the file; None if it is compressed, or has fewer than ``least`` bytes.
 
-    All of it is read once, so that a damaged file is found here.
-
-    Raises:
-        zipfile.BadZipFile: for a damaged file.
+    All of it is read once, so that a damaged file is found here (``zipfile.BadZipFile``).
     """
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
         member = archive.getinfo(f"{name}.npy")
@@ -429,11 +365,7 @@ def find_stored_rows(path: Path, name: str, least: int) -> StoredRows | None:
 
 
 def npy(path: Path) -> np.ndarray:
-    """The array of an npy, read without pickles.
-
-    Raises:
-        RewindError: for a file that is not an npy, is cut short or damaged, or holds Python objects.
-    """
+    """The array of an npy, its header checked, read without pickles."""
     with reading_user_file(path, "npy", "write it again, with numpy.save"), path.open("rb") as stream:
         _check_member_header(stream, path.stat().st_size, str(path), "numpy.save")
         stream.seek(0)
@@ -443,11 +375,11 @@ def npy(path: Path) -> np.ndarray:
 def _check_member_header(stream: IO[bytes], size: int, where: str, writer: str) -> None:
     """Refuse an array of Python objects, and one whose header promises more than the file holds.
 
-    NumPy allocates what the header says, so a wrong header would look like a machine that is out of memory.
+    NumPy allocates what the header states, so a wrong header would look like a machine that is out of memory.
     """
     formats = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(stream)
-    if version not in formats:  # 3.0: structured arrays with field names that are not ASCII
+    if version not in formats:  # 3.0: structured arrays with field names that are not ASCII; refused before
         return
     shape, _, dtype = formats[version](stream)
     if dtype.hasobject:
@@ -455,8 +387,8 @@ def _check_member_header(stream: IO[bytes], size: int, where: str, writer: str) 
     promised, held = dtype.itemsize * math.prod(shape), size - stream.tell()
     if promised != held:
         raise RewindError(
-            f"{where}: its header says {tuple(shape)} of {dtype}, {promised:,} bytes, but there are {held:,}; write it "
-            f"again, with {writer}."
+            f"{where}: its header states {tuple(shape)} of {dtype}, {promised:,} bytes, but there are {held:,}; write "
+            f"it again, with {writer}."
         )
 
 
@@ -474,13 +406,7 @@ def require_arrays(path: Path, archive: np.lib.npyio.NpzFile, names: tuple[str, 
 def text_ids(values: object, what: str, where: str) -> np.ndarray:
     """(n,) text from an array or list of ids; whole numbers become text.
 
-    Args:
-        values: the ids.
-        what: their name in the file, for messages.
-        where: the file.
-
-    Raises:
-        RewindError: naming the position, from 0 as in NumPy, of the first value that cannot be an id.
+    A message about a value that cannot be an id names its position, from 0 as in NumPy.
 
     >>> text_ids(np.array([7, 8]), "ids", "vectors.npz").tolist(), text_ids(["v1", b"v2"], "ids", "ids.json").tolist()
     (['7', '8'], ['v1', 'v2'])
@@ -541,7 +467,7 @@ def describe_ids(names: list[str]) -> str:
 
 
 def spelling(names: Sequence[str], known: Iterable[str]) -> str:
-    """What follows the list of ids that something else lacks: how the first is written there, if it is nearly so.
+    """What follows a list of ids that are missing elsewhere: how the first is written there, if it is nearly the same.
 
     >>> spelling(["V1"], ["v1"]), spelling(["v2"], ["v1"])
     (", but 'v1' is, which differs only in upper and lower case", '')
@@ -554,17 +480,13 @@ def spelling(names: Sequence[str], known: Iterable[str]) -> str:
 
 
 class ScoredPair(NamedTuple):
-    """A pair of a TREC run; ``number`` is its line, as an editor shows it; ``rank`` is NaN where it is no number.
+    """A pair of a TREC run."""
 
-    >>> ScoredPair(1, "v1#0", "v2", 0.5).document
-    'v2'
-    """
-
-    number: int
+    number: int  # its line, as an editor shows it
     query: str
     document: str
     score: float
-    rank: float = math.nan
+    rank: float = math.nan  # NaN where the file has no number
 
 
 def read_trec_run(path: Path) -> Iterator[ScoredPair]:
@@ -599,11 +521,9 @@ def read_trec_run(path: Path) -> Iterator[ScoredPair]:
 def rank_fault(pairs: Sequence[ScoredPair], higher_is_better: bool = True) -> str:
     """How the ranks of a run contradict its scores, by the first line that does; empty where they agree.
 
-    Ranks count from any number, and equal scores may have any ranks. Ranks that say nothing are not compared: no
-    numbers, equal ones, or those by which tools order scores that are all equal (ids, up or down).
+    Ranks count from any number, and equal scores may have any ranks. Ranks without an order are not compared: text,
+    equal numbers, or those by which tools order scores that are all equal (ids, up or down).
 
-    >>> rank_fault([ScoredPair(1, "q", "a", 0.9, 1), ScoredPair(2, "q", "b", 0.5, 2), ScoredPair(3, "q", "c", 0.5, 3)])
-    ''
     >>> rank_fault([ScoredPair(1, "q", "a", 0.1, 1), ScoredPair(2, "q", "b", 0.7, 2)]).partition(";")[0]
     "line 2: the rank of 'b' is 2, behind 'a' with the rank 1, but its score is higher (0.7 and 0.1)"
     """
@@ -646,22 +566,17 @@ def is_score(value: object) -> bool:
 class EmbeddingTable:
     """Vectors by id.
 
-    Attributes:
-        ids: (n,) text, each once.
-        values: (n, D), or (N, D) where ids have several vectors: those of one id are consecutive, in the order of
-            ``ids``. Many are a :class:`StoredRows`, of which parts are read.
-        counts: (n,) number of vectors of each id; None: one each.
-        where: the file, for messages.
+    Those of one id are consecutive, in the order of ``ids``. Many are a :class:`StoredRows`, of which parts are read.
 
     >>> table = EmbeddingTable(np.array(["v1", "v2"]), np.eye(2), None, "items.npz")
     >>> table.width, table.of(np.array(["v2"])).values.tolist()
     (2, [[0.0, 1.0]])
     """
 
-    ids: np.ndarray
-    values: np.ndarray | StoredRows
-    counts: np.ndarray | None
-    where: str
+    ids: np.ndarray  # (n,) text, each once
+    values: np.ndarray | StoredRows  # (n, D), or (N, D) where ids have several vectors
+    counts: np.ndarray | None  # (n,) number of vectors of each id; None: one each
+    where: str  # the file, for messages
 
     def blocks(self) -> Iterator[np.ndarray]:
         """The vectors, some rows at a time."""
@@ -674,11 +589,7 @@ class EmbeddingTable:
         return self.values.shape[1]
 
     def places(self, ids: np.ndarray | pd.Series) -> np.ndarray:
-        """(n,) places of some ids in the table.
-
-        Raises:
-            RewindError: naming ids without a vector.
-        """
+        """(n,) places of some ids in the table; an id without a vector is refused."""
         place_of = {name: place for place, name in enumerate(self.ids.tolist())}
         names = np.asarray(ids, dtype=str).tolist()
         if missing := [name for name in names if name not in place_of]:
@@ -687,11 +598,7 @@ class EmbeddingTable:
         return np.array([place_of[name] for name in names], dtype=np.int64)
 
     def of(self, ids: np.ndarray | pd.Series) -> EmbeddingTable:
-        """The vectors of some ids, in their order.
-
-        Raises:
-            RewindError: naming ids without a vector.
-        """
+        """The vectors of some ids, in their order; an id without a vector is refused."""
         places, ids = self.places(ids), np.asarray(ids, dtype=str)
         if self.counts is None:
             return EmbeddingTable(ids, self.values[places], None, self.where)
@@ -705,20 +612,13 @@ def read_embedding_file(path: str | Path, side: Literal["captions", "items"]) ->
 
     - ``.npz``: ``ids`` (n,) of text, ``vectors`` (n, D); or (n, L, D) with ``lengths`` (n,), where the first
       ``lengths[i]`` of the L vectors are real and the rest is padding. A file of ``results/<study>/embedding`` has both
-      sides: ``query_ids`` and ``text``, ``item_ids`` and ``items``.
+      sides: ``query_ids`` and ``text``, ``item_ids`` and ``items``; those of ``side`` are read.
     - ``.npy``: vectors (n, D); the ids are in a file of the same name, one per line in ``.txt`` or as a list in
       ``.json``.
     - ``.parquet``: columns ``id`` and ``vector``: in each row a list of numbers, or a list of such lists.
     - ``.safetensors``: ``vectors``, ``lengths`` as in npz; the ids as a JSON list in the metadata ``ids``.
 
     Numbers are float16, bfloat16 (safetensors), float32 or float64. bfloat16 becomes float32, others stay.
-
-    Args:
-        path: the file.
-        side: which vectors to take from a file that has both.
-
-    Raises:
-        RewindError: naming the file, and the id or key that is wrong.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -749,7 +649,7 @@ def _read_npz_embeddings(path: Path, side: str) -> tuple[np.ndarray, np.ndarray 
         if set(archive.files) >= EXPORTED_ARRAYS:
             if str(archive["space"]) != "joint":
                 raise RewindError(
-                    f"{path}: this run scores pairs, so its vectors of captions and items share no space; take its "
+                    f"{path}: this run scores pairs, so its vectors of captions and items share no space; use its "
                     "similarity file with model: scores."
                 )
             ids, vectors = ("query_ids", "text") if side == "captions" else ("item_ids", "items")
@@ -821,7 +721,7 @@ def _read_safetensors_embeddings(path: Path) -> tuple[list[Any], np.ndarray, np.
 
     with reading_user_file(path, "safetensors file"), safe_open(path, "pt") as file:  # NumPy has no bfloat16
         names = json.loads((file.metadata() or {}).get("ids", "null"))
-        if not isinstance(names, list) or "vectors" not in file.keys():  # noqa: SIM118 - no mapping
+        if not isinstance(names, list) or "vectors" not in file.keys():  # noqa: SIM118 - not a mapping
             raise RewindError(
                 f'{path}: it needs a tensor `vectors` and the ids as metadata: {{"ids": json.dumps(list_of_ids)}}.'
             )
@@ -867,9 +767,11 @@ def _check_embeddings(
 def _remove_padding(
     ids: np.ndarray, values: np.ndarray, lengths: np.ndarray | None, where: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Padded vectors (n, L, D) and lengths (n,) → the real vectors alone (N, D), and the lengths as int64 (n,)."""
+    """Padded vectors (n, L, D) and lengths (n,) → only the real vectors (N, D), and the lengths as int64 (n,)."""
     if lengths is None:
-        raise RewindError(f"{where}: vectors have three axes {values.shape}, so `lengths` must say how many are real.")
+        raise RewindError(
+            f"{where}: vectors have three axes {values.shape}, so `lengths` must state how many are real."
+        )
     lengths = np.asarray(lengths)
     if lengths.shape != (len(values),) or lengths.dtype.kind not in "iu" or len(ids) != len(values):
         raise RewindError(f"{where}: {len(ids):,} ids, {len(values):,} vectors, lengths {lengths.shape}: one each.")
@@ -886,23 +788,12 @@ def _remove_padding(
 
 @dataclass(frozen=True)
 class ScoreMatrix:
-    """Scores of captions and items.
+    """Scores of captions and items."""
 
-    Attributes:
-        similarity: (Q, N) float32, or float64 where single precision would round a score; -inf where a pair has none.
-        queries: (Q,) caption ids, each once.
-        items: (N,) item ids, each once.
-        where: the file, for messages.
-
-    >>> scores = ScoreMatrix(np.zeros((1, 2), np.float32), np.array(["v1#0"]), np.array(["v1", "v2"]), "scores.npz")
-    >>> scores.similarity.shape
-    (1, 2)
-    """
-
-    similarity: np.ndarray
-    queries: np.ndarray
-    items: np.ndarray
-    where: str
+    similarity: np.ndarray  # (Q, N) float32, or float64 where single precision would round; -inf where a pair has none
+    queries: np.ndarray  # (Q,) caption ids, each once
+    items: np.ndarray  # (N,) item ids, each once
+    where: str  # the file, for messages
 
 
 def read_score_file(path: str | Path, higher_is_better: bool = True) -> ScoreMatrix:
@@ -913,9 +804,6 @@ def read_score_file(path: str | Path, higher_is_better: bool = True) -> ScoreMat
     - any other name: a TREC run, lines ``query Q0 document rank score tag``, of which query, document and score are
       read, and ranks are compared with scores. Ids are written as in ``results/<study>/trec``, with blanks as ``%20``.
       ``.gz``, ``.bz2`` and ``.xz`` files are unpacked.
-
-    Raises:
-        RewindError: naming the file, and the row or id that is wrong.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -965,7 +853,7 @@ def _read_npz_scores(path: Path) -> ScoreMatrix:
                     "divide all scores by one number, which changes no rank."
                 )
             raise RewindError(
-                f"{path}: {pair} {scores[column]}, not a number (-inf stands for a pair without a score)."
+                f"{path}: {pair} {scores[column]}, not a number (-inf represents a pair without a score)."
             )
     matrix = _without_loss(matrix)
     for scores in matrix:  # a view of the row, changed in place

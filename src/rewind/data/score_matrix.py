@@ -28,29 +28,19 @@ _CUT_NAME = "captions_cut"
 
 
 class LabelledScores(NamedTuple):
-    """A run's scores: (n, m) float, the n captions' ids and the m items' ids.
+    """A run's scores: (n, m) float, the n captions' ids and the m items' ids."""
 
-    >>> LabelledScores(np.zeros((1, 2)), np.array(["a#0"]), np.array(["a", "b"])).scores.shape
-    (1, 2)
-    """
-
-    scores: Any
+    scores: Any  # an array or a FileMatrix
     queries: np.ndarray
     gallery: np.ndarray
 
 
 class CaptionsCut(NamedTuple):
-    """How many captions a run's model read the beginnings of only.
+    """How many captions a run's model read only the beginnings of."""
 
-    Attributes:
-        cut: number of captions longer than ``max_words``.
-        captions: number of captions.
-        max_words: most tokens of a caption that it reads.
-    """
-
-    cut: int
+    cut: int  # number of captions longer than max_words
     captions: int
-    max_words: int
+    max_words: int  # most tokens of a caption that it reads
 
 
 def write_scores(
@@ -61,16 +51,10 @@ def write_scores(
     whole: int = MAX_SCORES_IN_MEMORY,
     captions_cut: CaptionsCut | None = None,
 ) -> None:
-    """Write ``similarity/<method>/seed<k>.npz``, atomically.
+    """Write ``similarity/<method>/seed<k>.npz``, atomically, with scores (n, m) in float32 or float64.
 
     A matrix of more than ``whole`` scores is stored as it is (:func:`write_score_rows`), a smaller one is compressed.
-
-    Args:
-        path: the file.
-        scores: (n, m) float32 or float64.
-        queries, gallery: ids of the n captions and the m items.
-        whole: number of scores up to which a matrix is compressed.
-        captions_cut: where it is known and nothing else says it.
+    ``captions_cut`` is given where it is known and nothing else states it.
     """
     if scores.nbytes > _BYTES_OF_SCORE * whole:
         write_score_rows(path, [scores], queries, gallery, captions_cut)
@@ -83,16 +67,8 @@ def _cut_array(captions_cut: CaptionsCut | None) -> dict[str, np.ndarray]:
 
 
 def read_captions_cut(path: str | Path) -> CaptionsCut | None:
-    """What :func:`write_scores` was told of cut captions.
-
-    >>> ids = np.array(["a"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "seed0.npz"
-    ...     write_scores(path, np.zeros((1, 1), np.float32), ids, ids, captions_cut=CaptionsCut(3, 40, 64))
-    ...     read_captions_cut(path)
-    CaptionsCut(cut=3, captions=40, max_words=64)
-    """
-    with reading_user_file(path, "matrix of scores", "make it again"), np.load(path, allow_pickle=False) as archive:
+    """What :func:`write_scores` was told of cut captions."""
+    with reading_user_file(path, "matrix of scores", "compute it again"), np.load(path, allow_pickle=False) as archive:
         return CaptionsCut(*archive[_CUT_NAME].tolist()) if _CUT_NAME in archive.files else None
 
 
@@ -106,14 +82,8 @@ def write_score_rows(
     """Write a matrix that need not fit into memory, in parts, atomically.
 
     It is not compressed, so that parts of it can be read from the archive itself: compressing scores saves some 7% of
-    the file and takes minutes.
-
-    Args:
-        path: the file.
-        parts: float32 or float64 (r, m) each, the rows from top to bottom; or (r, 1) where every caption scores all
-            items equally.
-        queries, gallery: ids of the n captions and the m items.
-        captions_cut: as :func:`write_scores` takes it.
+    the file and takes minutes. Parts are float32 or float64 (r, m), the rows from top to bottom; or (r, 1) where every
+    caption scores all items equally.
 
     >>> queries, gallery = np.array(["a#0", "a#1", "b#0"]), np.array(["a", "b"])
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -130,11 +100,11 @@ def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> Labelled
     """Read ``similarity/<method>/seed<k>.npz``.
 
     A matrix of more bytes than ``whole`` scores of single precision is returned as a :class:`FileMatrix`, which reads
-    parts of the archive. If the archive is compressed, it is unpacked once into a file without a name, beside it. The
+    parts of the archive. If the archive is compressed, it is unpacked once into a file without a name next to it. The
     system deletes such a file with its last reader, however the process ends. A single column stands for a matrix of
     equal columns.
     """
-    with reading_user_file(path, "matrix of scores", "make it again"):
+    with reading_user_file(path, "matrix of scores", "compute it again"):
         with np.load(path, allow_pickle=False) as archive:
             queries, gallery = archive["query_ids"].astype(str), archive["item_ids"].astype(str)
         with zipfile.ZipFile(path) as packed:
@@ -207,12 +177,8 @@ class FileMatrix:
     ``matrix[rows]``, ``matrix[:, first:last]``, ``matrix[np.ix_(rows, columns)]`` and ``matrix[rows, columns]`` (two
     arrays, whose shapes are broadcast) give arrays with the values that NumPy would give.
 
-    Args:
-        file: open for reading in binary; the matrix owns it from now on.
-        shape: rows and columns.
-        dtype: type of the scores.
-        folder: where a second, temporary file may be written.
-        start: where the first score is in the file.
+    ``file``, open for reading in binary, belongs to the matrix from now on; its first score is at byte ``start``. A
+    second, temporary file may be written into ``folder``.
 
     >>> file = tempfile.TemporaryFile()
     >>> _ = file.write(np.arange(6, dtype=np.float32).tobytes()), file.flush()

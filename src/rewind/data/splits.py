@@ -26,15 +26,12 @@ END_BYTES = 2**16  # at either end of a file: enough to tell nearly all files of
 def shared_clusters(items: pd.DataFrame) -> list[str]:
     """Clusters whose originals are in two or more splits, one line each.
 
-    Args:
-        items: ``items`` of :class:`~rewind.data.annotations.Annotations`.
-
     >>> columns = {"item_id": ["v1", "v2"], "split": ["train", "test"], "cluster_id": ["film", "film"]}
     >>> shared_clusters(pd.DataFrame(columns | {"reversed": [0, 0]}))
     ["  the cluster 'film' is in train ('v1') and test ('v2')"]
     """
     originals = items[items["reversed"] == 0]
-    firsts = originals.drop_duplicates(["cluster_id", "split"])  # one item of a cluster stands for each split
+    firsts = originals.drop_duplicates(["cluster_id", "split"])  # one item of a cluster represents each split
     shared = firsts[firsts["cluster_id"].duplicated(keep=False)]
     lines = []
     for cluster, rows in shared.groupby("cluster_id", sort=False):
@@ -44,11 +41,7 @@ def shared_clusters(items: pd.DataFrame) -> list[str]:
 
 
 def shared_paths(items: pd.DataFrame) -> list[str]:
-    """Files that originals of two or more splits name, one line each; for datasets whose clips or images are not here.
-
-    Args:
-        items: ``items`` of :class:`~rewind.data.annotations.Annotations`.
-    """
+    """Files that originals of two or more splits name, one line each; for datasets without their clips or images."""
     rows = items[items["reversed"] == 0]
     paths = (rows["path"] if "path" in rows else rows["source"]).astype(str)
     rows = rows.assign(file=paths.map(lambda path: os.path.normpath(path) if path else ""))
@@ -62,16 +55,10 @@ def shared_paths(items: pd.DataFrame) -> list[str]:
 
 
 def shared_sources(rows: pd.DataFrame) -> dict[str, str]:
-    """Items that share a file, or a file of the same content, with an item of another split.
+    """Items that share a file, or its content, with an item of another split → a line that names both.
 
     Files are compared by size, then by their ends; only files that are alike so far and belong to two splits are hashed
-    as a whole.
-
-    Args:
-        rows: of the inventory: item_id, split, source, reversed_source.
-
-    Returns:
-        Item → a line that names both items, their splits and their files; a pair has one line.
+    as a whole. A pair has one line.
     """
     owners: dict[str, list[_FileOwner]] = {}  # by the file's real path
     for row in rows.itertuples():
@@ -86,18 +73,7 @@ def shared_sources(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def check_split_overlap(dataset: Dataset, overlaps: Iterable[str]) -> int:
-    """Refuse overlaps of splits; print them if the dataset's file allows them.
-
-    Args:
-        dataset: the dataset file.
-        overlaps: lines of the functions above.
-
-    Returns:
-        Their number.
-
-    Raises:
-        RewindError: listing the first of them, with the key that allows them.
-    """
+    """Refuse overlaps, lines of the functions above; print and count them if the dataset's file allows them."""
     lines = list(overlaps)
     if not lines:
         return 0
@@ -112,12 +88,7 @@ def check_split_overlap(dataset: Dataset, overlaps: Iterable[str]) -> int:
 
 
 def overlap_notes(items: pd.DataFrame, inventory: pd.DataFrame | None) -> dict[str, Any]:
-    """Counts and examples of allowed overlaps, for ``captions/report.json``.
-
-    Args:
-        items: ``items`` of :class:`~rewind.data.annotations.Annotations`.
-        inventory: with the column :data:`SAME_AS_COLUMN`; None where there is none.
-    """
+    """Counts and examples of allowed overlaps, for ``captions/report.json``."""
     clusters = shared_clusters(items)
     same_files = (
         []
@@ -129,10 +100,7 @@ def overlap_notes(items: pd.DataFrame, inventory: pd.DataFrame | None) -> dict[s
 
 
 def overlap_sentence(notes: dict[str, Any]) -> str:
-    """The sentence of tables about allowed overlaps; empty without any.
-
-    Args:
-        notes: of the annotations, with those of :func:`overlap_notes`.
+    """The sentence of tables about allowed overlaps (:func:`overlap_notes`); empty without any.
 
     >>> overlap_sentence({"overlap": {"clusters": 1, "items": 2, "shown": []}})
     'Splits overlap, which allow_overlap permits: 2 items and 1 cluster in two of them'
@@ -146,16 +114,7 @@ def overlap_sentence(notes: dict[str, Any]) -> str:
 def duplicate_files(paths: Iterable[str]) -> list[list[str]]:
     """Groups of two or more paths that lead to one file, or to files of the same content.
 
-    Args:
-        paths: files; the content of empty and of unreadable ones is not compared.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     for name, text in (("a.mp4", "same"), ("b.mp4", "same"), ("c.mp4", "else")):
-    ...         _ = (Path(folder) / name).write_text(text)
-    ...     groups = duplicate_files(sorted(map(str, Path(folder).iterdir())))
-    >>> [[Path(path).name for path in group] for group in groups]
-    [['a.mp4', 'b.mp4']]
+    The content of empty and of unreadable files is not compared.
     """
     paths_of: dict[str, list[str]] = {}  # real path → paths that lead to it
     for path in paths:

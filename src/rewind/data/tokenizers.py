@@ -43,10 +43,6 @@ class WordTokenizer:
     Ids: 0 padding, 1 unknown, 2 start, words from 3 (the most frequent first), end last (CLIP pools at the largest
     id).
 
-    Args:
-        captions: of the training split.
-        most: largest number of words.
-
     >>> tokenizer = WordTokenizer(["A dog runs.", "a dog sleeps"])
     >>> tokenizer.encode(["A cat runs"], length=6).tolist(), tokenizer.vocabulary
     ([[2, 3, 1, 5, 7, 0]], 8)
@@ -122,13 +118,7 @@ class ClipTokenizer:
 
 
 def make_tokenizer(kind: str, train_captions: list[str], most: int = DEFAULT_VOCABULARY_SIZE) -> Tokenizer:
-    """The tokenizer named by a study's ``text.tokenizer``; a word vocabulary sees training captions only.
-
-    Args:
-        kind: the name.
-        train_captions: of the training split.
-        most: ids of ``miniclip``; rarer words share one.
-    """
+    """The tokenizer named by a study's ``text.tokenizer``; ``most``: ids of ``miniclip``; rarer words share one."""
     if kind == "clip":
         return ClipTokenizer()
     return MiniclipTokenizer(train_captions, most) if kind == "miniclip" else WordTokenizer(train_captions)
@@ -137,10 +127,7 @@ def make_tokenizer(kind: str, train_captions: list[str], most: int = DEFAULT_VOC
 def count_truncated(token_counts: Iterable[int], context: int) -> int:
     """Number of captions that a model with this context length sees only the beginnings of.
 
-    Args:
-        token_counts: tokens of each uncut caption, with the start and the end token of tokenizers that have them, as
-            :meth:`Tokenizer.count` gives them.
-        context: tokens of a caption that the model reads, these two included.
+    Counts (:meth:`Tokenizer.count`) and ``context`` include the start and the end token of tokenizers that have them.
 
     >>> count_truncated(WordTokenizer(["a dog runs"]).count(["a dog", "a dog runs"]), context=4)
     1
@@ -158,11 +145,7 @@ def split_words(caption: str) -> list[str]:
 
 
 def plain_text(text: str) -> str:
-    """A text in lower case, with single blanks: texts are compared so.
-
-    >>> plain_text(" A  dog")
-    'a dog'
-    """
+    """A text in lower case, with single blanks, the form in which texts are compared."""
     return " ".join(text.lower().split())
 
 

@@ -38,11 +38,6 @@ class Encoder:
     reads files with its own sampler (``frames: model``) also has ``encode_files(list[Path]) -> EncoderOutput``. One
     whose model scores a caption and a clip together is a :class:`PairEncoder`.
 
-    Attributes:
-        notes: what a reader of the tables must know about its vectors, whole clauses.
-        facts: what else the run's record keeps: the commit of a model on the hub, its preprocessing, its context.
-        packages: names of distributions whose versions the record keeps.
-
     >>> class MeanColour(Encoder):
     ...     def encode_texts(self, texts):
     ...         return np.ones((len(texts), 3), np.float32)
@@ -52,9 +47,10 @@ class Encoder:
     (1, 3)
     """
 
-    notes: tuple[str, ...] | list[str] = ()
+    notes: tuple[str, ...] | list[str] = ()  # what a reader of the tables must know about its vectors, whole clauses
+    # What else the run's record keeps: the commit of a model on the hub, its preprocessing, its context.
     facts: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
-    packages: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()  # distributions whose versions the record keeps
 
     def encode_texts(self, texts: list[str]) -> EncoderOutput:
         """Vectors of captions, in their order."""
@@ -65,11 +61,9 @@ class Encoder:
         return None
 
     def encode_clips(self, clips: list[np.ndarray]) -> EncoderOutput:
-        """Vectors of clips, in their order.
+        """Vectors of clips, each uint8 RGB (T, H, W, 3) at the size of the prepared clip, in their order.
 
-        Args:
-            clips: each uint8 RGB (T, H, W, 3), at the size of the prepared clip. A clip and its twin come in one call:
-                the twin shows the same pictures in opposite order.
+        A clip and its twin come in one call: the twin shows the same pictures in opposite order.
         """
         raise NotImplementedError
 
@@ -115,13 +109,10 @@ def find_encoder(name: str) -> Any:
 
     Outside of the package it is a class that is constructed with the encoding, a function, or a module (or class) with
     ``build(encoding)``.
-
-    Raises:
-        RewindError: if there is no such encoder.
     """
     encoder = ENCODERS.find(name)
     if not callable(encoder) and not hasattr(encoder, "build"):
-        raise RewindError(f"encoder: {name} has no `build(encoding)`, which makes the encoder.")
+        raise RewindError(f"encoder: {name} has no `build(encoding)`, which builds the encoder.")
     return encoder
 
 
@@ -150,11 +141,7 @@ def explain_out_of_memory() -> Iterator[None]:
 
 
 def check_encoder(encoding: Encoding) -> None:
-    """Refuse, before the first job, what is known to fail.
-
-    Raises:
-        RewindError: naming the key, the package or the file, and what to do.
-    """
+    """Refuse, before the first job, what is known to fail."""
     encoder = find_encoder(encoding.encoder)
     if hasattr(encoder, "check"):
         encoder.check(encoding)
@@ -185,11 +172,7 @@ T = TypeVar("T")
 
 
 def require_package(name: str) -> None:
-    """Refuse a library that is not installed, without importing it.
-
-    Raises:
-        RewindError: with the command that installs it.
-    """
+    """Refuse a library that is not installed, without importing it."""
     if not optional_packages.is_installed(name):
         extra = name.replace("_", "-")
         raise RewindError(
@@ -229,17 +212,7 @@ def hub_cache_folder() -> str:
 
 
 def require_cached_repository(encoding: Encoding, repository: str, names: list[str], remedy: str) -> None:
-    """Refuse a repository of which nothing is cached if nothing can be fetched.
-
-    Args:
-        encoding: names the model.
-        repository: ``owner/name`` on the hub.
-        names: files, at least one of which is needed.
-        remedy: what else the user can do.
-
-    Raises:
-        RewindError: naming the file and the cache.
-    """
+    """Refuse a repository (``owner/name``) if nothing can be fetched and none of the files ``names`` is cached."""
     if is_hub_offline() and not is_any_file_cached(repository, names, encoding.revision):
         raise RewindError(
             f"name: {encoding.name}: HF_HUB_OFFLINE is set, and {repository}/{names[0]} is not in "
@@ -248,11 +221,7 @@ def require_cached_repository(encoding: Encoding, repository: str, names: list[s
 
 
 def load_pretrained(encoding: Encoding, load: Callable[[], T], remedy: str) -> T:
-    """What ``load`` returns; a failure of network, disk or files becomes one sentence.
-
-    Raises:
-        RewindError: with the library's reason.
-    """
+    """What ``load`` returns; a failure of network, disk or files becomes one sentence."""
     try:
         return load()
     except RewindError:
@@ -267,8 +236,8 @@ def load_pretrained(encoding: Encoding, load: Callable[[], T], remedy: str) -> T
 def collect_missing_weights() -> Iterator[set[str]]:
     """Inside the block, collect the names of weights that models of transformers need but their files lack.
 
-    The library draws these at random and says so only in its log; a caller that loads through another library, such as
-    sentence-transformers, has no way to ask. So ``PreTrainedModel.from_pretrained`` is replaced meanwhile.
+    The library draws these at random and reports it only in its log; a caller that loads through another library, such
+    as sentence-transformers, has no way to ask. So ``PreTrainedModel.from_pretrained`` is replaced meanwhile.
     """
     model_class = optional_packages.transformers().PreTrainedModel
     load, missing = vars(model_class)["from_pretrained"], set[str]()

@@ -40,11 +40,7 @@ _CAPTION_BATCH = 64
 
 
 def builtin_text_encoder(keys: EncoderConfig, device: torch.device) -> TextEncoder:
-    """The encoder of captions that a data set names.
-
-    Raises:
-        RewindError: if there is no such encoder, or it lacks its package or weights.
-    """
+    """The encoder of captions that a data set names."""
     if keys.name == "minilm":
         sentences = towers.freeze_as_buffers(towers.load_sentence_encoder()).to(device)
         return lambda captions: _encode_in_batches(sentences, captions)
@@ -57,11 +53,7 @@ def builtin_text_encoder(keys: EncoderConfig, device: torch.device) -> TextEncod
 
 
 def builtin_image_encoder(keys: EncoderConfig, device: torch.device) -> ImageEncoder:
-    """The encoder of images, or of the frames of clips, that a data set names.
-
-    Raises:
-        RewindError: if there is no such encoder, or it lacks its package or weights.
-    """
+    """The encoder of images, or of the frames of clips, that a data set names."""
     if keys.name == "efficientnet_lite0":
         network = towers.freeze_as_buffers(towers.load_frame_encoder()).to(device)
 
@@ -121,11 +113,7 @@ def _user_encoder(
 
 
 def text_encoder(keys: MadeFrom, device: torch.device) -> Callable[[list[str]], Tensor]:
-    """Captions → (n, D), by the encoder that ``source.made_from.text`` names.
-
-    Raises:
-        RewindError: if there is no such encoder, or it lacks its package or weights.
-    """
+    """Captions → (n, D), by the encoder that ``source.made_from.text`` names."""
     encoding = keys.encoding("text")
     if encoding is None:
         return builtin_text_encoder(keys.text, device)
@@ -142,14 +130,7 @@ def text_encoder(keys: MadeFrom, device: torch.device) -> Callable[[list[str]], 
 def encode_images(encoding: Encoding, clips: Iterable[ClipToStore], count: int, threads: int) -> np.ndarray:
     """Vectors (n, D) of clips or images, at their prepared size: the model prepares its own input.
 
-    Args:
-        encoding: the model by name.
-        clips: each once, without twins.
-        count: number of ``clips``, for the progress bar.
-        threads: threads that read ahead.
-
-    Raises:
-        RewindError: for what the encoder refuses, a file that cannot be read, or several vectors per clip.
+    Each of ``clips`` comes once, without its twin; ``count`` is their number, for the progress bar.
     """
     model = build_encoder(encoding)
     families = ([clip] for clip in track(clips, "vectors", count, "images"))  # each of one clip: there are no twins
@@ -162,7 +143,7 @@ def encode_images(encoding: Encoding, clips: Iterable[ClipToStore], count: int, 
 def _require_single_vectors(vectors: EncoderOutput, encoding: Encoding) -> np.ndarray:
     if isinstance(vectors, list) or vectors.ndim != 2:
         raise RewindError(
-            f"source.made_from: {encoding.name} makes several vectors for an input, but a map needs one: choose a "
+            f"source.made_from: {encoding.name} computes several vectors for an input, but a map needs one: choose a "
             "model that pools."
         )
     return np.asarray(vectors, dtype=np.float32)

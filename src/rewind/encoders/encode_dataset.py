@@ -31,16 +31,7 @@ def make_dataset_vectors(keys: MadeFrom, data: Path, folder: Path, workers: int 
     """Encode every usable original of a data set and its captions.
 
     Writes ``train.npz`` and ``captions.txt`` in the challenge's format, and ``splits.csv`` with the split of every
-    image and the place of its picture.
-
-    Args:
-        keys: the data set and its encoders.
-        data: its results folder.
-        folder: where the files go; its parent is the results folder of the new data set.
-        workers: decoding processes.
-
-    Raises:
-        RewindError: for an encoder that is missing, or a vector that is zero or not finite.
+    image and the place of its picture. The parent of ``folder`` is the results folder of the new data set.
     """
     items, captions = _load_originals(data, keys.dataset)
     device = job_device()

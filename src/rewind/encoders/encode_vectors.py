@@ -49,19 +49,8 @@ def make_test_vectors(keys: Encoding, data: Path, dataset: str, folder: Path, co
     vectors: ``captions.npz`` then holds the scores, ``similarity`` (captions, items) with ``query_ids`` and
     ``item_ids``, as a file of ``model: scores`` does, and ``items.npz`` the ids of items. With ``scored_pairs:
     candidates`` such a model scores nothing here (:mod:`rewind.encoders.score_candidates` does): ``captions.npz`` has
-    the ids alone, ``query_ids`` and ``item_ids``. Shards that an earlier, killed call finished are kept if they depend
+    only the ids, ``query_ids`` and ``item_ids``. Shards that an earlier, killed call finished are kept if they depend
     on the same keys, code and files. Started by ``torchrun``, processes share the shards.
-
-    Args:
-        keys: the model and its frames.
-        data: results folder of the data set.
-        dataset: its name.
-        folder: where the files go.
-        code: code hash of the stage.
-        threads: threads that read clips ahead.
-
-    Raises:
-        RewindError: for what the encoder refuses, a clip that cannot be read, or vectors that cannot be compared.
     """
     split = load_split(data, dataset, "test")
     texts = list(dict.fromkeys(split.captions["caption"]))  # equal captions are encoded once
@@ -77,14 +66,10 @@ def make_foil_vectors(keys: Encoding, captions: Path, foils: Path, result: Path)
     """Write the vectors of test captions together with those of captions that are not true of a clip.
 
     Args:
-        keys: the model.
-        captions: what :func:`make_test_vectors` wrote. Of a model that scores pairs, which has no vectors, no foils are
+        captions: what :func:`make_test_vectors` wrote. If the model scores pairs, it has no vectors and no foils are
             scored: the file is copied.
         foils: CSV with the columns foil_id and caption.
         result: npz like ``captions``, with the ids of foils too.
-
-    Raises:
-        RewindError: for what the encoder refuses, or vectors that cannot be compared.
     """
     with reading_user_file(captions, "npz", "encode again"), np.load(captions, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
@@ -172,7 +157,7 @@ class _ShardedEncoding:
     def _done(self, kind: str, n: int) -> bool:
         path = self.parts[kind][n]
         shard = shards.read_shard(path, self.signatures[path])
-        # Shards of pair scores hold one score for each caption, so they are valid for the same captions alone.
+        # Shards of pair scores hold one score for each caption, so they are valid only for the same captions.
         return shard is not None and shard.facts.get("scored", "") in ("", stable_hash(self.texts))
 
     def _texts(self, texts: list[str], progress: Progress) -> EncodedShard:

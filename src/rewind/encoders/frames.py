@@ -1,7 +1,7 @@
 """Frames for encoders: reading clips, batching them, and averaging the features of single-image models over frames.
 
 Clips are uint8 RGB (T, H, W, 3). A clip and its time-reversed twin (a family) are always read and encoded together. The
-mean over frames is taken in an order that depends on the values alone, so that a clip and its twin get bit-identical
+mean over frames is taken in an order that depends only on the values, so that a clip and its twin get bit-identical
 vectors.
 """
 
@@ -37,9 +37,9 @@ def mean_frame_features(
 ) -> np.ndarray:
     """The mean of the unit vectors of each clip's frames, float32 (n, D).
 
-    A picture that several clips share is encoded once, and the mean is taken in an order of the values alone. So a clip
-    and a twin with the same pictures have one vector, and a model blind to order ties them exactly: the rounding of a
-    batch cannot tell them apart.
+    A picture that several clips share is encoded once, and the mean is taken in an order that depends only on the
+    values. So a clip and a twin with the same pictures have one vector, and a model blind to order ties them exactly:
+    the rounding of a batch cannot tell them apart.
 
     Args:
         clips: each uint8 (T, H, W, 3).
@@ -129,11 +129,7 @@ def to_numpy(features: torch.Tensor) -> np.ndarray:
 
 
 def read_clip(clip: ClipToStore, keys: Encoding) -> np.ndarray:
-    """Frames uint8 RGB (T, H, W, 3) of a clip at its own size.
-
-    Raises:
-        RewindError: naming the file if it cannot be read.
-    """
+    """Frames uint8 RGB (T, H, W, 3) of a clip at its own size."""
     reader = open_frames(clip.path)
     max_frames, sampling = keys.max_frames or len(reader), keys.sampling or "uniform"
     return reader.read(frame_indices(len(reader), max_frames, sampling, reader.fps, keys.rate, clip.reversed))

@@ -34,15 +34,11 @@ PAIR_SCORING_MODULES = {"xclip_models": "X-CLIP"}
 
 
 class Options(ConfigModel):
-    """Options of the encoder `mteb`.
-
-    >>> Options(model={"num_frames": 8}).frames_per_second
-    1.0
-    """
+    """Options of the encoder `mteb`."""
 
     model: dict[str, Any] = config_field({}, "Arguments of the model's loader in MTEB, for example `num_frames`.")
     frames_per_second: float = config_field(
-        1.0, "Speed that the model is told of the frames that it is given.", gt=0, le=1000
+        1.0, "Frame rate that the model is told for the frames that it gets.", gt=0, le=1000
     )
 
 
@@ -70,10 +66,10 @@ def check(encoding: Encoding) -> None:
     if family := PAIR_SCORING_MODULES.get(_loader_module(meta)):
         raise RewindError(
             f"name: {encoding.name}: {family} scores a caption and a clip together, but MTEB compares vectors that it "
-            "makes apart; use encoder: transformers."
+            "computes separately; use encoder: transformers."
         )
     if encoding.revision is not None and encoding.revision != meta.revision:
-        raise RewindError(f"revision: {encoding.revision}, but MTEB knows {encoding.name} at {meta.revision} alone.")
+        raise RewindError(f"revision: {encoding.revision}, but MTEB knows {encoding.name} only at {meta.revision}.")
     if "/" in encoding.name and not encoding.name.startswith("mteb/baseline-") and meta.open_weights:
         base.require_cached_repository(
             encoding.model_copy(update={"revision": meta.revision}),
@@ -148,11 +144,7 @@ class Mteb(Encoder):
 
 
 class FrameDecoder:
-    """A clip in memory with the interface of torchcodec's decoder, as far as MTEB's collators use it.
-
-    Args:
-        clip: uint8 (T, H, W, 3).
-        speed: frames per second.
+    """A clip uint8 (T, H, W, 3) with the interface of torchcodec's decoder, as far as MTEB's collators use it.
 
     >>> decoder = FrameDecoder(np.zeros((8, 4, 6, 3), np.uint8), speed=2.0)
     >>> decoder.get_frames_at([0, 7]).data.shape, decoder.metadata.duration_seconds
@@ -179,11 +171,7 @@ class FrameDecoder:
 
 
 class FileDecoder:
-    """A clip on disk with the interface of torchcodec's decoder.
-
-    Args:
-        path: a prepared clip.
-    """
+    """A prepared clip on disk with the interface of torchcodec's decoder."""
 
     def __init__(self, path: Any) -> None:
         self.reader = open_frames(path)

@@ -4,7 +4,7 @@ Each model gets what it was trained with: its own tokenizer and context length, 
 deviation and resizing. Scale and bias of the logits are left out, since they change no rank. ``check`` loads and
 fetches nothing.
 
-What goes wrong without an error, and is therefore checked: a weights file does not say how its pictures were prepared
+What goes wrong without an error, and is therefore checked: a weights file does not state how its pictures were prepared
 (mean 0.5 for SigLIP, CLIP's own otherwise) nor whether it was trained with QuickGELU or GELU.
 """
 
@@ -52,11 +52,7 @@ PREPROCESS_FIELDS = ("mean", "std", "interpolation", "resize_mode")
 
 
 class Preprocess(ConfigModel):
-    """How a picture becomes a model's input, under open_clip's names.
-
-    >>> Preprocess(interpolation="bilinear").mean is None
-    True
-    """
+    """How a picture becomes a model's input, under open_clip's names."""
 
     mean: tuple[float, float, float] | None = config_field(None, "Mean of each colour.")
     std: tuple[float, float, float] | None = config_field(None, "Deviation of each colour.")
@@ -67,20 +63,16 @@ class Preprocess(ConfigModel):
 
 
 class Options(ConfigModel):
-    """Options of the encoder `open_clip`.
-
-    >>> Options(pretrained="openai").untrained
-    False
-    """
+    """Options of the encoder `open_clip`."""
 
     pretrained: str | None = config_field(None, "open_clip's tag of published weights, or a local weights file.")
     preprocess: Preprocess | str | None = config_field(
-        None, "With a weights file: how pictures are prepared, or the tag of published weights that says it."
+        None, "With a weights file: how pictures are prepared, or the tag of published weights that states it."
     )
     quick_gelu: bool | None = config_field(
         None, "With a weights file: whether it was trained with QuickGELU, as OpenAI's, MetaCLIP's and DFN's are."
     )
-    untrained: bool = config_field(False, "Random weights, as a control; the tables say so.")
+    untrained: bool = config_field(False, "Random weights, as a control; the tables state it.")
     seed: int = config_field(0, "Seed of random weights.", **SEED_BOUNDS)
 
 
@@ -130,7 +122,8 @@ def _check_folder(encoding: Encoding, options: Options, folder: Path) -> None:
     require_regular_file(folder / CONFIG_FILE, missing_ok=True)
     if not (folder / CONFIG_FILE).is_file():
         raise RewindError(
-            f"name: {folder}/{CONFIG_FILE}: no such file. Copy it from the model's page on the hub, beside its weights."
+            f"name: {folder}/{CONFIG_FILE}: no such file. Copy it from the model's page on the hub, next to its "
+            "weights."
         )
     content = read_json(folder / CONFIG_FILE)
     if not isinstance(content, dict) or "model_cfg" not in content:
@@ -156,7 +149,7 @@ def _check_folder(encoding: Encoding, options: Options, folder: Path) -> None:
 def _refuse_redundant_options(options: Options, source: str) -> None:
     for name in ("pretrained", "quick_gelu"):
         if getattr(options, name) is not None:
-            raise RewindError(f"encoder_options.{name}: {source} says this itself; remove the key.")
+            raise RewindError(f"encoder_options.{name}: {source} sets this itself; remove the key.")
     if isinstance(options.preprocess, str):
         raise RewindError(f"encoder_options.preprocess: {source} has no tags; give mean, std and the like.")
 
@@ -206,7 +199,7 @@ def _check_tag(encoding: Encoding, options: Options) -> None:
     published = library.get_pretrained_cfg(name, options.pretrained)
     for key_name in ("preprocess", "quick_gelu"):
         if getattr(options, key_name) is not None:
-            raise RewindError(f"encoder_options.{key_name}: a tag says this itself; remove the key.")
+            raise RewindError(f"encoder_options.{key_name}: a tag sets this itself; remove the key.")
     # open_clip only warns about an activation other than the one trained with; the numbers are then silently wrong.
     trained_with_quick = bool(published.get("quick_gelu"))
     other = f"{name}-quickgelu" if trained_with_quick else name.removesuffix("-quickgelu")
@@ -236,15 +229,15 @@ def _check_file(encoding: Encoding, options: Options, tags: list[str]) -> None:
         tag = unlike_clip[0]
         fields = ", ".join(f"{field} {value}" for field, value in published_preprocessing(published[tag]).items())
         raise RewindError(
-            f"encoder_options.preprocess: {path} does not say how its pictures were prepared, and published weights of "
-            f"{name} differ from CLIP's ({tag}: {fields}); set preprocess to the tag that the file comes from "
+            f"encoder_options.preprocess: {path} does not state how its pictures were prepared, and published weights "
+            f"of {name} differ from CLIP's ({tag}: {fields}); set preprocess to the tag that the file comes from "
             f"({_join_tags(tags)}), or to mean, std, interpolation and resize_mode."
         )
     if options.quick_gelu is None and not isinstance(options.preprocess, str) and not _uses_quick_gelu(name):
         with_quick_gelu = any(weights.get("quick_gelu") for weights in published.values())
         if with_quick_gelu or f"{name}-quickgelu" in optional_packages.open_clip().list_models():
             raise RewindError(
-                f"encoder_options.quick_gelu: {path} does not say with which activation it was trained; set true for "
+                f"encoder_options.quick_gelu: {path} does not state with which activation it was trained; set true for "
                 "weights of OpenAI, MetaCLIP and DFN, false for those of open_clip."
             )
 
@@ -275,14 +268,10 @@ def _join_tags(tags: list[str]) -> str:
 
 
 def backbone(encoding: Encoding) -> Backbone:
-    """The model's towers, which can be trained; while the workflow is read, of tensors without numbers.
-
-    Raises:
-        RewindError: for what :func:`check` refuses, or preprocessing that frames of a backbone do not go through.
-    """
+    """The model's towers, which can be trained; while the workflow is read, of tensors without numbers."""
     check(encoding)
     if not SHAPES_ONLY.get():
-        with torch.inference_mode(False):  # a model that is made in inference mode cannot be trained
+        with torch.inference_mode(False):  # a model that is built in inference mode cannot be trained
             encoder = OpenClip(encoding)
             return OpenClipTowers(encoder.model.cpu(), encoder.tokenizer, encoder.preprocess, encoding)
     if is_hub_name(encoding) and local_model_folder(encoding) is None:
@@ -347,14 +336,7 @@ def image_transform(model: Any) -> Any:
 
 
 class OpenClipTowers(EncoderBackbone):
-    """The towers of a model of open_clip; see :func:`backbone`.
-
-    Args:
-        model: with all weights.
-        tokenizer: its tokenizer; None while the workflow is read.
-        preprocess: its :func:`image_transform`.
-        encoding: names it.
-    """
+    """The towers of a model of open_clip; see :func:`backbone`. The tokenizer is None while the workflow is read."""
 
     def __init__(self, model: Any, tokenizer: Any, preprocess: Any, encoding: Encoding) -> None:
         pixels = probe_pixel_input(lambda picture: preprocess(to_pil_images([picture])[0]), encoding.name)

@@ -1,9 +1,9 @@
 """How captions of a batch are padded to one length, for encoders of transformers and sentence-transformers.
 
 Most model families mask the padding or pool the last real token, so that the rest of the batch does not matter. Others
-were trained on full contexts without a mask and give another vector at a shorter length. Libraries do not say which is
-which for every family, and some drop the mask if nothing is padded. So the padding that a family declares is tested:
-captions of very different lengths are encoded together and one by one.
+were trained on full contexts without a mask and give another vector at a shorter length. Libraries do not state which
+is which for every family, and some drop the mask if nothing is padded. So the padding that a family declares is
+tested: captions of very different lengths are encoded together and one by one.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ UNBOUNDED_LENGTH = 10**6  # a tokenizer without a context length reports about 1
 
 
 def declared_padding(model: Any, processor: Any) -> TokenizerOptions:
-    """How a family pads captions, and where it truncates them, according to its files and its processor.
-
-    Args:
-        model: of transformers, with its configuration.
-        processor: its processor, with a tokenizer.
-    """
+    """How a family pads captions, and where it truncates them, according to its files and its processor."""
     processor_options = _processor_text_options(processor)
     # SigLIP was trained without a mask, on captions padded to the whole context.
     to_context = processor_options.get("padding") == "max_length" or model.config.model_type.startswith("siglip")
@@ -52,19 +47,10 @@ def choose_padding(
     encode: Callable[[list[str]], np.ndarray],
     encoding: Encoding,
 ) -> TokenizerOptions:
-    """The first way of padding with which a caption's vector does not depend on its batch; the encoder then uses it.
+    """The first way of padding with which a caption's vector does not depend on its batch; refused if there is none.
 
-    Tried in turn: as declared, to the whole context, and as declared with another implementation of attention.
-
-    Args:
-        model: of transformers.
-        keys: the padding to start with, see :func:`declared_padding`.
-        use: makes the encoder pad in a given way.
-        encode: one batch of captions → (n, D).
-        encoding: names the model and its precision.
-
-    Raises:
-        RewindError: if none of them works.
+    Tried in turn: ``keys`` (:func:`declared_padding`), padding to the whole context, and ``keys`` with another
+    implementation of attention. ``use`` makes the encoder pad in a given way; ``encode`` maps one batch to (n, D).
     """
     effects = []
     to_context = keys | {"padding": "max_length"}
@@ -81,16 +67,15 @@ def choose_padding(
         return keys
     raise RewindError(
         f"name: {encoding.name}: the vector that {type(model).__name__} gives a caption depends on the other captions "
-        f"of its batch (by {min(effects):.2g} of its length), filled up to whichever length; take another model, or an "
-        "encoder of your own that knows how it was trained."
+        f"of its batch (by {min(effects):.2g} of its length), whatever length they are padded to; take another model, "
+        "or an encoder of your own that knows how it was trained."
     )
 
 
 def batch_effect(encode: Callable[[list[str]], np.ndarray]) -> float:
     """Largest distance between the unit vectors of a caption encoded with others and alone.
 
-    Args:
-        encode: one batch of captions → (n, D).
+    ``encode`` maps one batch of captions to (n, D).
 
     >>> def pad_to_longest(texts):  # a model that sees the padding
     ...     return np.array([[len(text), max(map(len, texts))] for text in texts])

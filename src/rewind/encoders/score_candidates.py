@@ -31,37 +31,21 @@ FAMILIES_PER_SHARD = 64
 
 @dataclass(frozen=True)
 class PairScorer:
-    """A model by name, and how its job works.
-
-    Attributes:
-        keys: the model and its frames.
-        state: folder of finished shards, which a job that was killed goes on from.
-        code: code hash of the stage.
-        threads: threads that read clips ahead.
-
-    >>> PairScorer(Encoding(encoder="transformers", name="xclip"), Path("state"), "0a1b").threads
-    1
-    """
+    """A model by name, and how its job works."""
 
     keys: Encoding
-    state: Path
-    code: str
-    threads: int = 1
+    state: Path  # folder of finished shards, which a job that was killed goes on from
+    code: str  # hash of the stage's code
+    threads: int = 1  # that read clips ahead
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Pairs in the order in which they are scored: by clip, then by text.
+    """Pairs in the order in which they are scored: by clip, then by text."""
 
-    Attributes:
-        texts: different captions.
-        pairs: int (p,), ascending: column of the clip × number of texts + number of the text.
-        column: of each clip, by its id.
-    """
-
-    texts: list[str]
-    pairs: np.ndarray
-    column: dict[str, int]
+    texts: list[str]  # different captions
+    pairs: np.ndarray  # int (p,), ascending: column of the clip × number of texts + number of the text
+    column: dict[str, int]  # of each clip, by its id
 
     def places(self, item: str) -> slice:
         """Where the pairs of a clip are."""
@@ -84,20 +68,15 @@ def score_candidates(
 ) -> tuple[np.ndarray, list[str]]:
     """Score pairs of captions and clips. Processes share the clips; equal captions of a clip are scored once.
 
+    Shards that an earlier, killed call finished are kept if they depend on the same keys, code, files and pairs.
+
     Args:
-        scorer: the model. Shards that an earlier, killed call finished are kept if they depend on the same keys, code,
-            files and pairs.
         folder: of the data set's prepared files.
         items: rows with ``item_id``, ``path``, ``reversed`` and ``status``.
-        captions: text of each row.
         rows, columns: int (p,), the pairs: numbers of captions and of items.
-        world: the processes.
 
     Returns:
         float32 (p,), and what readers of a table must know about the clips that were read.
-
-    Raises:
-        RewindError: for what the encoder refuses, a clip that cannot be read, or a score that is not finite.
     """
     texts = list(dict.fromkeys(captions))
     number = {text: n for n, text in enumerate(texts)}
@@ -136,7 +115,7 @@ def _score_in_shards(scorer: PairScorer, groups: list[ClipGroup], wanted: _Wante
         progress = Progress("rerank", pairs, "pairs")
         for n in unfinished:
             shards.write_shard(paths[n], _score_shard(scorer, encoder, parts[n], wanted, progress), signatures[n])
-    world.any(False)  # a barrier: all shards are there
+    world.any(False)  # a barrier: all shards exist
     return shards.read_finished(paths, signatures)
 
 

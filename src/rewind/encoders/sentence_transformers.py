@@ -25,11 +25,7 @@ PLAIN_MODULES = ("Transformer", "Normalize")  # modules that leave the cosines o
 
 
 class Options(ConfigModel):
-    """Options of the encoder `sentence_transformers`.
-
-    >>> Options(text_prompt="a video of ").item_prompt is None
-    True
-    """
+    """Options of the encoder `sentence_transformers`."""
 
     text_prompt: str | None = config_field(
         None, "Words before every caption, instead of the model's own prompt for queries."
@@ -40,7 +36,7 @@ class Options(ConfigModel):
     )
     item_prompt_name: str | None = config_field(None, "The model's prompt of this name before every clip.")
     frames_per_second: float | None = config_field(
-        None, "Speed that a model of video is told of the frames that it is given; 1 if empty.", gt=0, le=1000
+        None, "Frame rate that a model of video is told for the frames that it gets; 1 if empty.", gt=0, le=1000
     )
 
 
@@ -54,7 +50,7 @@ def check(encoding: Encoding) -> None:
     options = _options(encoding)
     for side in ("text_prompt", "item_prompt"):
         if getattr(options, side) is not None and getattr(options, f"{side}_name") is not None:
-            raise RewindError(f"encoder_options.{side}: there is {side}_name too; keep only one of them.")
+            raise RewindError(f"encoder_options.{side}: {side}_name is set too; keep only one of them.")
     if encoding.frames == "model":
         raise RewindError("frames: model: models of sentence-transformers are given frames; set frames: rewind.")
     folder = local_model_folder(encoding)
@@ -133,13 +129,7 @@ class SentenceTransformers(Encoder):
     def _choose_padding_and_check_scores(self, encoding: Encoding, towers: Any, missing: set[str]) -> None:
         """Pad captions as their family does, and refuse a family whose own score is not the cosine of these vectors.
 
-        Args:
-            encoding: names the model.
-            towers: the model of transformers inside.
-            missing: weights that its files lack.
-
-        Raises:
-            RewindError: if a caption's vector depends on its batch with every padding, or pairs are scored otherwise.
+        ``towers`` is the model of transformers inside, ``missing`` the weights that its files lack.
         """
         module, processor = self.model[0], self.model[0].processor
         own_options = dict(module.processing_kwargs.get("text", {}))

@@ -19,30 +19,16 @@ from rewind.video.shards import clip_identity
 
 @dataclass
 class EncodedShard:
-    """Vectors of one shard.
-
-    Attributes:
-        ids: of the captions or items.
-        vectors: (n, D), or (n, L, D) with zeros behind each row's length.
-        lengths: (n,) for models with several vectors per input; None for others.
-        facts: what the record keeps about the shard: seconds, notes, counts.
-
-    >>> EncodedShard(["a", "b"], np.ones((2, 4), np.float32)).vectors.shape
-    (2, 4)
-    """
+    """Vectors of captions or items of one shard, by their ids."""
 
     ids: list[str]
-    vectors: np.ndarray
-    lengths: np.ndarray | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    vectors: np.ndarray  # (n, D), or (n, L, D) with zeros behind each row's length
+    lengths: np.ndarray | None = None  # (n,) for models with several vectors per input; None for others
+    facts: dict[str, Any] = field(default_factory=dict)  # what the record keeps about it: seconds, notes, counts
 
 
 def file_identity(path: str) -> tuple[Any, ...]:
-    """What tells a file, or a clip inside a shard of clips, from another one at its place.
-
-    Raises:
-        RewindError: if it cannot be read.
-    """
+    """What tells a file, or a clip inside a shard of clips, from another one at its place."""
     try:
         return clip_identity(path)
     except OSError as error:
@@ -52,15 +38,7 @@ def file_identity(path: str) -> tuple[Any, ...]:
 
 
 def make_vector_shard(ids: Sequence[str], vectors: EncoderOutput, what: str) -> EncodedShard:
-    """An encoder's output, checked: float32, one row for each id.
-
-    Args:
-        ids: of captions or items.
-        vectors: what the encoder returned for them.
-        what: names the encoder in messages.
-
-    Raises:
-        RewindError: for a wrong number of vectors, or one that is zero or not finite.
+    """An encoder's output as float32, checked: for each id one row, finite and not zero; ``what`` leads messages.
 
     >>> shard = make_vector_shard(["a", "b"], [np.ones((1, 4)), np.ones((3, 4))], "encoder: mine")
     >>> shard.vectors.shape, shard.lengths.tolist()
@@ -80,14 +58,7 @@ def make_vector_shard(ids: Sequence[str], vectors: EncoderOutput, what: str) -> 
 def make_score_shard(ids: Sequence[str], texts: Sequence[str], scores: Sequence[np.ndarray], what: str) -> EncodedShard:
     """The output of a model that scores pairs, checked: for each item a row of its scores with all captions.
 
-    Args:
-        ids: of items.
-        texts: captions.
-        scores: arrays (n, n_texts) of consecutive items.
-        what: names the encoder in messages.
-
-    Raises:
-        RewindError: for a wrong number of scores, or one that is not finite.
+    ``scores`` are arrays (n, n_texts) of consecutive items; ``what`` leads messages.
     """
     rows = np.concatenate(scores) if all(part.shape[1:] == (len(texts),) for part in scores) else scores[0]
     if rows.shape != (len(ids), len(texts)):
@@ -148,11 +119,7 @@ def read_shard(path: Path, signature: str) -> EncodedShard | None:
 
 
 def read_finished(paths: Sequence[Path], signatures: Sequence[str]) -> list[EncodedShard]:
-    """All shards of a job, which were there a moment ago.
-
-    Raises:
-        RewindError: naming one that is gone.
-    """
+    """All shards of a job, which were there a moment ago."""
     found = []
     for path, signature in zip(paths, signatures, strict=True):
         shard = read_shard(path, signature)

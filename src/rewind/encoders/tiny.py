@@ -33,8 +33,6 @@ def write_open_clip(folder: Path, seed: int = 0, image_size: int = IMAGE_SIZE, r
     """Write a folder as open_clip publishes models: configuration, its own preprocessing, weights.
 
     Args:
-        folder: where to.
-        seed: of its weights.
         image_size: side of its pictures in pixels, which are cut into at most 8 × 8 patches.
         resize_mode: how its pictures become square, ``squash`` or ``shortest``, as open_clip calls it.
     """
@@ -86,10 +84,7 @@ def write_transformers(folder: Path, kind: str, seed: int = 0, size: Size = Size
     """Write a folder as ``save_pretrained`` does, with a model whose tokens are letters.
 
     Args:
-        folder: where to.
         kind: ``clip``, ``siglip``, or of clips, whose frames are encoded together, ``xclip`` or ``videoprism``.
-        seed: of its weights.
-        size: of its towers.
     """
     torch.manual_seed(seed)
     library = optional_packages.transformers()
@@ -158,7 +153,7 @@ def _text_of_siglip(tokenizer: Any, size: Size) -> dict[str, Any]:
 
 
 def _letters_of_clip(folder: Path, library: Any) -> Any:
-    """CLIP's tokenizer with letters alone as its vocabulary: it has no merges, so no vocabulary must be fetched."""
+    """CLIP's tokenizer with only letters as its vocabulary: it has no merges, so no vocabulary must be fetched."""
     words = ["<|startoftext|>", "<|endoftext|>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS)]
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "vocab.json", {word: index for index, word in enumerate(words)})
@@ -167,7 +162,7 @@ def _letters_of_clip(folder: Path, library: Any) -> Any:
 
 
 def _sentence_piece_letters(library: Any) -> Any:
-    """A tokenizer of SigLIP's kind with letters alone as its vocabulary; like SigLIP's, it gives no mask."""
+    """A tokenizer of SigLIP's kind with only letters as its vocabulary; like SigLIP's, it gives no mask."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     words = ["<pad>", "</s>", "<unk>", *LETTERS, "▁"]

@@ -52,11 +52,7 @@ CAPTION_BATCH_FACTOR = 8  # times batch_size: captions scored at once with a bat
 
 
 class Options(ConfigModel):
-    """Options of the encoder `transformers`.
-
-    >>> Options(text_prefix="a video of ").text_prefix + "a dog"
-    'a video of a dog'
-    """
+    """Options of the encoder `transformers`."""
 
     text_prefix: str = config_field("", "Words before every caption, for example `a video of `.")
 
@@ -89,15 +85,11 @@ def check(encoding: Encoding) -> None:
 
 
 def backbone(encoding: Encoding) -> Backbone:
-    """The model's towers, which can be trained; while the workflow is read, of tensors without numbers.
-
-    Raises:
-        RewindError: for what :func:`check` and :class:`Transformers` refuse, or pictures of no fixed size.
-    """
+    """The model's towers, which can be trained; while the workflow is read, of tensors without numbers."""
     check(encoding)
     if SHAPES_ONLY.get():
         return _towers_without_numbers(encoding)
-    with torch.inference_mode(False):  # a model that is made in inference mode cannot be trained
+    with torch.inference_mode(False):  # a model that is built in inference mode cannot be trained
         encoder = Transformers(encoding)
         return TransformersTowers(encoder.model.cpu(), encoder.processor, encoder.words, encoding, encoder.pairs)
 
@@ -159,13 +151,8 @@ class Transformers(PairEncoder):
     def _choose_padding_and_check_scores(self, encoding: Encoding, missing: set[str]) -> dict[str, Any]:
         """Options of the tokenizer, which pad captions; sets ``pairs`` if the model's score is not a cosine.
 
-        Args:
-            encoding: names the model.
-            missing: weights that its files lack.
-
-        Raises:
-            RewindError: if a caption's vector depends on its batch with every padding, or pairs cannot be scored as
-                the model does.
+        A model is refused if a caption's vector depends on its batch with every padding, if pairs cannot be scored as
+        the model does, or if its scores depend on weights that its files lack (``missing``).
         """
         clips = probe_clips(self.frames or encoding.max_frames or 1)
         frames = [clip[0] for clip in clips]
@@ -225,7 +212,7 @@ class Transformers(PairEncoder):
         if self.pairs:
             raise RewindError(
                 f"name: {self.encoding.name}: {type(self.model).__name__} scores a caption and a clip together, so no "
-                "vectors stand for them here: take a model that compares two, such as CLIP or SigLIP."
+                "vectors represent them here: take a model that compares two, such as CLIP or SigLIP."
             )
 
     @torch.inference_mode()
@@ -280,7 +267,7 @@ class Transformers(PairEncoder):
 
 # ---- Its towers as a backbone --------------------------------------------------------------------------------------
 
-DEFAULT_CONTEXT = 77  # tokens of a caption, of tokenizers that say no number
+DEFAULT_CONTEXT = 77  # tokens of a caption, of tokenizers that state no number
 DEFAULT_LOGIT_SCALE = math.log(1 / 0.07)  # of models without one of their own
 UNUSED_FORWARD_NOTE = "its own score also shows a caption to the clip; here two vectors are compared"
 
@@ -288,12 +275,7 @@ UNUSED_FORWARD_NOTE = "its own score also shows a caption to the clip; here two 
 class TransformersTowers(EncoderBackbone):
     """The towers of a model of transformers; see :func:`backbone`.
 
-    Args:
-        model: with all weights.
-        processor: its processor.
-        words: options of its tokenizer, which pad captions.
-        encoding: names it.
-        pairs: whether its own score of a pair is not the cosine of two vectors.
+    ``words`` are options of the tokenizer, which pad captions; ``pairs``: the model's own score is not a cosine.
     """
 
     def __init__(
@@ -359,7 +341,7 @@ def _pixels_name(processed: Mapping[str, torch.Tensor], encoding: Encoding) -> s
     for name, value in processed.items():
         if isinstance(value, torch.Tensor) and name.startswith("pixel_values"):
             return name
-    raise RewindError(f"name: {encoding.name}: its processor makes no pixel_values of a picture.")
+    raise RewindError(f"name: {encoding.name}: its processor computes no pixel_values from a picture.")
 
 
 def _source(encoding: Encoding) -> tuple[str, dict[str, Any]]:
@@ -371,7 +353,7 @@ def _source(encoding: Encoding) -> tuple[str, dict[str, Any]]:
 def _towers_without_numbers(encoding: Encoding) -> Backbone:
     library, (source, revision) = optional_packages.transformers(), _source(encoding)
     verbosity = library.logging.get_verbosity()
-    library.logging.set_verbosity_error()  # a job that loads the model says what the library has to say
+    library.logging.set_verbosity_error()  # a job that loads the model shows the library's messages
     try:
         config = library.AutoConfig.from_pretrained(source, local_files_only=True, **revision)
         with torch.device("cpu"):
@@ -446,24 +428,13 @@ FAMILIES_WITHOUT_SCORE: Mapping[str, str] = {
 
 
 def refuse_family_without_score(encoding: Encoding, model_type: str) -> None:
-    """Refuse a family that is known to have no score of a caption and a picture.
-
-    Raises:
-        RewindError: naming the family and what to take instead.
-    """
+    """Refuse a family that is known to have no score of a caption and a picture."""
     if model_type in FAMILIES_WITHOUT_SCORE:
         raise RewindError(f"name: {encoding.name}: {FAMILIES_WITHOUT_SCORE[model_type]}; {SUPPORTED_MODELS_HINT}.")
 
 
 def read_supported_config(encoding: Encoding, config: Path | str | None) -> dict[str, Any]:
-    """A model's configuration, its family checked by :func:`refuse_family_without_score` before the model is loaded.
-
-    Returns:
-        The configuration; empty if its file is not on this machine.
-
-    Raises:
-        RewindError: naming the family and what to take instead.
-    """
+    """A model's configuration, its family checked before the model is loaded; empty if it is not on this machine."""
     content = read_json(config) if config else {}
     if not isinstance(content, dict):
         raise RewindError(f"name: {config}: not a model's configuration; put the model's own file there.")
@@ -533,13 +504,9 @@ def scores_pairs(
     """Whether the model's own score of a pair differs from the cosine of the pair's vectors.
 
     Args:
-        model: of transformers.
-        processor: its processor.
-        keys: how captions are padded.
         text: vectors (3, D) of ``PROBE_CAPTIONS``.
         items: vectors (m, D) of pictures or clips.
         pixels: the model's inputs for the same pictures or clips.
-        encoding: names the model and its precision.
 
     Raises:
         RewindError: if the model's own score of a pair depends on its batch, so that it cannot be used either.
@@ -562,16 +529,9 @@ def scores_pairs(
 
 
 def refuse_random_weights(model: Any, inputs: dict[str, torch.Tensor], missing: set[str], encoding: Encoding) -> None:
-    """Refuse a model whose scores depend on weights that its files lack and that were drawn at random.
+    """Refuse a model whose scores depend on weights that its files lack (``missing``) and that were drawn at random.
 
-    Args:
-        model: of transformers; its missing weights are overwritten.
-        inputs: its inputs for captions and pictures.
-        missing: names of weights, see :func:`rewind.encoders.base.collect_missing_weights`.
-        encoding: names the model.
-
-    Raises:
-        RewindError: naming the weights, and the class to which the files belong.
+    These are overwritten in ``model``. ``inputs`` are the model's for captions and pictures.
     """
     weights = dict(model.named_parameters())
     random_names = sorted(missing & weights.keys())
@@ -599,11 +559,7 @@ def refuse_random_weights(model: Any, inputs: dict[str, torch.Tensor], missing: 
 
 
 def forward_scores(model: Any, inputs: dict[str, torch.Tensor], encoding: Encoding) -> tuple[np.ndarray, bool]:
-    """:func:`pair_logits` of a model that may not give scores at all.
-
-    Raises:
-        RewindError: if it gives none.
-    """
+    """:func:`pair_logits` of a model that may not give scores at all, and is then refused."""
     try:
         return pair_logits(model, inputs)
     except torch.cuda.OutOfMemoryError:
@@ -621,8 +577,7 @@ def pair_logits(model: Any, inputs: dict[str, torch.Tensor]) -> tuple[np.ndarray
     """The scores of a model's own forward, and whether it makes a vector for each pair.
 
     Args:
-        model: of transformers.
-        inputs: its inputs for n captions and m pictures or clips.
+        inputs: the model's for n captions and m pictures or clips.
 
     Returns:
         Scores (n, m), and whether captions have a vector for each item: X-CLIP's ``text_embeds`` is (m, n, D).

@@ -31,12 +31,7 @@ from rewind.errors import RewindError
 def tie_groups(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Groups of candidates with exactly equal scores, from the highest score to the lowest.
 
-    Args:
-        scores: (m,) of a query's candidates; finite.
-        right: bool (m,), which of them are right.
-
-    Returns:
-        The number of candidates and the number of right ones in each group, both (groups,).
+    ``scores`` are finite, (m,) like ``right``. Returns the number of candidates and of right ones in each group.
 
     >>> sizes, rights = tie_groups(np.array([0.5, 0.9, 0.5, 0.1]), np.array([True, False, False, True]))
     >>> sizes.tolist(), rights.tolist()
@@ -52,10 +47,7 @@ def tie_groups(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.nd
 def expected_average_precision(sizes: np.ndarray, rights: np.ndarray) -> float:
     """Average precision: the mean over the right candidates of the precision at their rank; 0 to 1.
 
-    Its mean over queries is MAP.
-
-    Args:
-        sizes, rights: (groups,), see :func:`tie_groups`; at least one candidate is right.
+    Its mean over queries is MAP. At least one candidate of the groups (:func:`tie_groups`) is right, here and below.
 
     >>> expected_average_precision(np.array([1, 1, 1]), np.array([1, 0, 1]))  # (1/1 + 2/3) / 2
     0.8333333333333333
@@ -78,10 +70,6 @@ def expected_hit(sizes: np.ndarray, rights: np.ndarray, k: int) -> float:
     The first group with a right candidate decides: d of its n candidates are among the first k, and none of them is
     right with the probability C(n − r, d) / C(n, d) of the hypergeometric distribution.
 
-    Args:
-        sizes, rights: (groups,), see :func:`tie_groups`; at least one candidate is right.
-        k: the cut-off, from 1.
-
     >>> [round(expected_hit(np.array([1, 4]), np.array([0, 2]), k), 4) for k in (1, 2, 3, 4)]
     [0.0, 0.5, 0.8333, 1.0]
     """
@@ -96,14 +84,8 @@ def expected_ndcg(sizes: np.ndarray, rights: np.ndarray, k: int | None = None) -
     """Normalised discounted cumulative gain of binary gains, with the discount 1/log₂(1 + rank); 0 to 1.
 
     The discount is that of Burges et al. (2005) and of trec_eval. The ideal ranking has all right candidates first;
-    with a cut-off, as many of them as there are places.
+    with a cut-off, as many of them as there are places; without one (``k`` None) the whole ranking counts.
 
-    Args:
-        sizes, rights: (groups,), see :func:`tie_groups`; at least one candidate is right.
-        k: the cut-off; None: the whole ranking counts.
-
-    >>> expected_ndcg(np.array([1, 1]), np.array([1, 1]))
-    1.0
     >>> round(expected_ndcg(np.array([2]), np.array([1])), 4)  # (1 + 1/log₂ 3) / 2
     0.8155
     """
@@ -141,24 +123,16 @@ def answer_values(
     A setting whose gallery is ``judged`` is closed: a caption's candidates are the clips that its rows list, a clip's
     the captions whose rows list it. A setting of the gallery ``all`` is open: every clip, or caption, of the matrix is
     a candidate, and rows of ``right`` 0 change nothing. Queries are the captions with a right clip and the clips with a
-    right caption; in a closed setting, a clip that is wrong for all captions that list it is a candidate and no query.
+    right caption; in a closed setting, a clip that is wrong for all captions that list it is a candidate but not a
+    query.
 
-    Args:
-        similarity: (n_captions, n_items), ``MISSING_SCORE`` where a pair has no score.
-        captions: rows of the matrix: caption_id, video_id.
-        items: its columns: item_id, cluster_id.
-        answers: setting, caption_id, item_id, right (1 or 0), gallery (``all`` or ``judged``), one row per pair.
-        directions: ``text_to_item``, ``item_to_text``.
-        where: names the answers in messages, for example their file.
-
-    Returns:
-        Columns :data:`VALUE_COLUMNS`; ``value`` is in percent for every metric, nDCG too. ``cluster_id`` is a clip's
-        own, and for a caption that of the item in its ``video_id``. The mean of ``AP`` over queries is MAP.
+    ``answers`` has one row per pair; ``right`` is 1 or 0. ``similarity`` has ``MISSING_SCORE`` where a pair has no
+    score. ``value`` is in percent for every metric, nDCG too; ``cluster_id`` is a clip's own, and for a caption that of
+    the item in its ``video_id``.
 
     Raises:
         RewindError: naming row and ids, for an id that is not in the matrix, a pair that a setting lists twice, a value
-            of ``right`` other than 0 and 1, or a caption without a right clip; for a missing column, a matrix of
-            another shape, or scores that are not numbers.
+            of ``right`` other than 0 and 1, or a caption without a right clip.
 
     >>> captions = pd.DataFrame({"caption_id": ["opens", "closes"], "video_id": ["a", "c"]})
     >>> items = pd.DataFrame({"item_id": ["a", "b", "c"], "cluster_id": ["door", "door", "door"]})
@@ -166,10 +140,8 @@ def answer_values(
     >>> answers = answers.assign(setting="all", right=1, gallery="all")
     >>> similarity = np.array([[0.9, 0.2, 0.2], [0.1, 0.3, 0.5]])  # the first caption's clip b ties with a wrong one
     >>> values = answer_values(similarity, captions, items, answers, ["text_to_item"])
-    >>> values[values["metric"] == "AP"][["query_id", "cluster_id", "value"]].round(1)
-      query_id cluster_id  value
-    0    opens       door   91.7
-    1   closes       door  100.0
+    >>> values[values["metric"] == "AP"][["query_id", "value"]].round(1).to_dict("split")["data"]
+    [['opens', 91.7], ['closes', 100.0]]
     """
     captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
     _check_matrix(similarity, captions, items)
@@ -228,7 +200,7 @@ def _queries(rows: pd.DataFrame, side: str) -> Iterator[_Query]:
 
 
 def _answer_pairs(captions: pd.DataFrame, items: pd.DataFrame, answers: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The answers with positions in the matrix in the place of ids, ``caption`` and ``item``, all checked."""
+    """The answers with positions in the matrix, ``caption`` and ``item``, in place of ids, all checked."""
     if missing := [name for name in ANSWER_COLUMNS if name not in answers]:
         raise RewindError(f"{where}: the column {missing[0]!r} is missing; needed: {', '.join(ANSWER_COLUMNS)}.")
     answers = answers.reset_index(drop=True)
@@ -262,7 +234,7 @@ def _check_right_answers(pairs: pd.DataFrame, answers: pd.DataFrame, where: str)
 
 
 def _first_row(fault: Any) -> int:
-    """The first faulty row as an editor numbers it, with the header in row 1; 0: none is."""
+    """The first faulty row as an editor numbers it, with the header in row 1; 0 if there is none."""
     rows = np.flatnonzero(fault)
     return int(rows[0]) + 2 if len(rows) else 0
 
@@ -281,6 +253,6 @@ def _check_matrix(similarity: np.ndarray, captions: pd.DataFrame, items: pd.Data
     if not np.isfinite(similarity).all():
         row, column = np.argwhere(~np.isfinite(similarity))[0]
         raise RewindError(
-            f"similarity: a score is no number, for caption {captions['caption_id'].iloc[row]!r} and item "
-            f"{items['item_id'].iloc[column]!r}; make the matrix again."
+            f"similarity: a score is not a number, for caption {captions['caption_id'].iloc[row]!r} and item "
+            f"{items['item_id'].iloc[column]!r}; compute the matrix again."
         )

@@ -15,7 +15,8 @@ from rewind.errors import RewindError
 from rewind.io.files import write_npz
 from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
-from rewind.loading.run_data import PreparedText, RunData, job_device, load_trained_model
+from rewind.loading.run_data import RunData, job_device, load_trained_model
+from rewind.loading.text import PreparedText
 from rewind.models.retriever import Retriever
 
 INDEPENDENT, PAIR_CONDITIONED = "independent", "pair_conditioned"
@@ -25,22 +26,12 @@ COSINE_BIN_EDGES = np.linspace(-1, 1, 201)
 
 @dataclass(frozen=True)
 class CosineGap:
-    """The cosine gap of one matrix, and what every caption and item adds to it.
+    """The cosine gap of one matrix, and what every caption and item adds to it."""
 
-    Attributes:
-        positive: (Q,) cosine of each caption with its own item.
-        negative: (Q,) mean cosine of each caption with items of other clusters.
-        influence: (M,) how far an item, as a candidate of other captions, moves the sum of ``negative``; sums to 0.
-        counts: (2, bins) positives and negatives between :data:`COSINE_BIN_EDGES`.
-
-    >>> CosineGap(np.array([0.9, 0.7]), np.array([0.1, 0.3]), np.zeros(2), np.zeros((2, 200))).gap
-    0.6000000000000001
-    """
-
-    positive: np.ndarray
-    negative: np.ndarray
-    influence: np.ndarray
-    counts: np.ndarray
+    positive: np.ndarray  # (Q,) cosine of each caption with its own item
+    negative: np.ndarray  # (Q,) mean cosine of each caption with items of other clusters
+    influence: np.ndarray  # (M,) how far an item, as a candidate of others, moves the sum of `negative`; sums to 0
+    counts: np.ndarray  # (2, bins) positives and negatives between COSINE_BIN_EDGES
 
     @property
     def gap(self) -> float:
@@ -51,20 +42,11 @@ class CosineGap:
 def measure_cosine_gap(
     cosines: np.ndarray, item_of_caption: np.ndarray, cluster_of_item: np.ndarray, where: str = ""
 ) -> CosineGap:
-    """The gap of a matrix of cosines.
+    """The gap of a matrix of cosines (Q, M); other values are refused.
 
-    A caption's negatives are the items of other clusters: its own item never counts as one, nor does a time-reversed
-    twin or anything else that statistics resample together with it. With one caption per item and one item per cluster,
-    the gap is the mean of the diagonal minus the mean of all other entries.
-
-    Args:
-        cosines: (Q, M).
-        item_of_caption: (Q,) column of each caption's item.
-        cluster_of_item: (M,) cluster of each item, any integers.
-        where: names the matrix in messages.
-
-    Raises:
-        RewindError: for values that are not cosines, or a caption without negatives.
+    A caption's negatives are the items of other clusters, of which there must be some: its own item never counts as
+    one, nor does a time-reversed twin or anything else that statistics resample together with it. With one caption per
+    item and one item per cluster, the gap is the mean of the diagonal minus the mean of all other entries.
 
     >>> gap = measure_cosine_gap(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([0, 1]), np.array([0, 1]))
     >>> gap.gap, gap.counts.sum(axis=1).tolist()
@@ -96,20 +78,11 @@ def cosine_matrices(
     device: torch.device,
     workers: int = 0,
 ) -> dict[str, np.ndarray]:
-    """Cosines of every caption with every item, float32 (Q, M), by how the vectors were made.
+    """Cosines of every caption with every item, float32 (Q, M), by how the vectors were computed; {} if there are none.
 
-    ``independent``: each caption and item encoded alone. ``pair_conditioned``, if the retriever has cross-attention:
-    each caption has attended to its own item, and each item to the first of its captions, as in the original's
-    evaluation; both have seen the answer.
-
-    Args:
-        retriever: the model, put into evaluation mode; one that compares no vectors has no matrix.
-        text: prepared captions, one row each.
-        inputs: the items; each has a caption.
-        item_of_caption: (Q,) row of each caption's item.
-        keys: ``batch_size``.
-        device: where it is computed.
-        workers: decoding processes.
+    ``independent``: each caption and item encoded by itself. ``pair_conditioned``, if the retriever has
+    cross-attention: each caption has attended to its own item (``item_of_caption``, (Q,)), and each item to the first
+    of its captions, as in the original's evaluation; both have seen the answer. Each item needs a caption.
     """
     if not retriever.compares_vectors:
         return {}
@@ -139,7 +112,7 @@ GAP_SPLITS = ("valid", "test")
 def compute_cosines(data: RunData, model: str, result: str) -> None:
     """Write an npz: ``<split>_<scoring>`` float32 (captions, items), ``<split>_query_ids`` and ``<split>_item_ids``.
 
-    Items without a caption are left out. A method that compares no vectors gets ids alone.
+    Items without a caption are left out. A method that compares no vectors gets only ids.
     """
     retriever = load_trained_model(data, model)
     data.check_tower(retriever)

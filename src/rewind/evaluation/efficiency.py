@@ -1,6 +1,6 @@
 """What a query costs, in milliseconds: encoding it, and comparing it with a gallery that is already encoded.
 
-Costs are medians over rounds after a warm-up. The module also gives a model's number of parameters and its size in MiB.
+Costs are medians over rounds after a warm-up.
 """
 
 from __future__ import annotations
@@ -18,12 +18,8 @@ from torch import Tensor
 from rewind.config import RunSpec
 from rewind.loading.encode import encode_all_items
 from rewind.loading.frame_source import FrameSource
-from rewind.loading.run_data import (
-    PreparedText,
-    RunData,
-    load_trained_model,
-    take_text,
-)
+from rewind.loading.run_data import RunData, load_trained_model
+from rewind.loading.text import PreparedText, take_text
 from rewind.models.retriever import Features, Retriever
 from rewind.torch_setup import synchronise
 
@@ -34,26 +30,14 @@ ITEM_BATCH = 64
 
 @dataclass(frozen=True)
 class QueryCost:
-    """Milliseconds per query, medians over rounds.
-
-    Attributes:
-        device: where it was measured.
-        batch: queries at once.
-        gallery: items with which each is compared.
-        forward: from prepared text to features.
-        search: from features to the ten best items.
-        rounds: rounds of ``forward`` that were measured after the warm-up.
-
-    >>> QueryCost("CPU", batch=1, gallery=1000, forward=4.2, search=0.1, rounds=20).gallery
-    1000
-    """
+    """Milliseconds per query, medians over rounds."""
 
     device: str
-    batch: int
-    gallery: int
-    forward: float
-    search: float
-    rounds: int
+    batch: int  # queries at once
+    gallery: int  # items with which each is compared
+    forward: float  # from prepared text to features
+    search: float  # from features to the ten best items
+    rounds: int  # of `forward`, measured after the warm-up
 
 
 def model_size(retriever: Retriever) -> tuple[int, float]:
@@ -79,14 +63,7 @@ def query_costs(
 ) -> list[QueryCost]:
     """Measure batches of queries against the whole gallery, encoding and searching separately.
 
-    Args:
-        retriever: the model.
-        text: prepared captions (n, ...); they are repeated if a batch is larger.
-        inputs: the gallery.
-        batches: numbers of queries at once.
-        device: where it is measured.
-        name: the device's name, for the table.
-        workers: decoding processes; none is running while something is timed.
+    Captions are repeated if a batch is larger than all of them. No decoding process runs while something is timed.
     """
     retriever.eval().to(device)
     gallery = encode_all_items(retriever.encode_items, inputs, ITEM_BATCH, device, workers=workers)
@@ -138,11 +115,7 @@ class MeasuredRun(NamedTuple):
 def measure_runs(runs: list[MeasuredRun], data: RunData) -> list[dict[str, Any]]:
     """What each run costs: rows of ``efficiency.csv``, on the CPU, and on the GPU too where this job has one.
 
-    Runs are measured one after the other, so nothing else should run on the machine.
-
-    Args:
-        runs: the runs.
-        data: data of any of them: folder, data set, frames, cached features.
+    Runs are measured one after the other, so nothing else should run on the machine. ``data`` are those of any run.
     """
     return [row for run in runs for row in _measure_run(run, data)]
 

@@ -13,12 +13,13 @@ from rewind.config.evaluation import Evaluation
 from rewind.io.files import ArrayParts, write_npz, write_stored_npz
 from rewind.loading.encode import encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
-from rewind.loading.run_data import PreparedText, RunData, job_device, load_trained_model
+from rewind.loading.run_data import RunData, job_device, load_trained_model
+from rewind.loading.text import PreparedText
 from rewind.models.retriever import Features, Retriever, masked_mean
 
 VECTORS_AT_ONCE = 2**13
 MAX_VECTORS_IN_MEMORY = 2**16
-"""Vectors of a run up to which its file is made in memory and compressed."""
+"""Number of vectors of a run up to which its file is built in memory and compressed."""
 
 
 class RetrievalEmbeddings(NamedTuple):
@@ -27,9 +28,6 @@ class RetrievalEmbeddings(NamedTuple):
     ``space`` is ``joint`` if a caption is compared with an item by these vectors, ``towers`` if a head scores pairs
     (the vectors are then the captions' and the means over each clip's frames before the head), and ``none`` if the
     retriever has no such vectors; d is then 0.
-
-    >>> RetrievalEmbeddings(np.zeros((2, 4)), np.zeros((3, 4)), "joint").space
-    'joint'
     """
 
     text: np.ndarray
@@ -46,16 +44,7 @@ def compute_embeddings(
     device: torch.device,
     workers: int = 0,
 ) -> RetrievalEmbeddings:
-    """Encode every caption and item once.
-
-    Args:
-        retriever: the model, put into evaluation mode.
-        text: prepared captions, one row each.
-        inputs: the items.
-        keys: ``batch_size``.
-        device: where it is computed.
-        workers: decoding processes.
-    """
+    """Encode every caption and item once; puts the retriever into evaluation mode."""
     text_parts, item_parts, space = _vector_parts(retriever, text, inputs, keys, device, workers)
     return RetrievalEmbeddings(np.concatenate(list(text_parts)), np.concatenate(list(item_parts)), space)
 
@@ -92,11 +81,7 @@ def _vector_parts(
 
 
 def pool_features(features: Features) -> Features:
-    """Features on the CPU in float32, with ``frames`` (n, T, D) averaged over ``mask``.
-
-    >>> pool_features({"frames": torch.ones(2, 3, 4), "mask": torch.ones(2, 3)})["mean"].shape
-    torch.Size([2, 4])
-    """
+    """Features on the CPU in float32, with ``frames`` (n, T, D) averaged over ``mask``."""
     if "frames" in features and "mask" in features:
         return {"mean": masked_mean(features["frames"], features["mask"]).cpu()}
     return {name: (value.float() if value.is_floating_point() else value).cpu() for name, value in features.items()}

@@ -1,9 +1,11 @@
 """Caption matching: scores of clips with captions that are true of them and with foils, which are not.
 
 Values are expectations over a uniformly random order of tied scores, as ranks are in :mod:`rewind.evaluation.ranking`.
-The benchmarks' own codes decide ties otherwise: Vinoground and VELOCITI compare strictly, so that a tie is wrong;
+The benchmarks' own code decides ties otherwise: Vinoground and VELOCITI compare strictly, so that a tie is wrong;
 NegBench and ViLMA take the first of the highest scores, and their files have the true caption first, so that a tie is
 right and a model with one score for everything gets 100%. Without ties all agree.
+
+Captions (caption_id, video_id) are the rows of a similarity matrix, items (item_id, cluster_id, reversed) its columns.
 """
 
 from __future__ import annotations
@@ -27,34 +29,28 @@ QUESTION = ["caption_id", "kind"]
 
 
 class PairScores(NamedTuple):
-    """Scores of pairs of clips with a caption each, from 0 to 1; see :func:`pair_scores`.
+    """Scores of pairs of clips with a caption each, (n,) each, from 0 to 1; see :func:`pair_scores`."""
 
-    Attributes:
-        text: (n,) each clip scores its own caption above the other one.
-        video: (n,) each caption scores its own clip above the other one.
-        group: (n,) both.
-    """
-
-    text: np.ndarray
-    video: np.ndarray
-    group: np.ndarray
+    text: np.ndarray  # each clip scores its own caption above the other one
+    video: np.ndarray  # each caption scores its own clip above the other one
+    group: np.ndarray  # both
 
 
 def pair_scores(scores: np.ndarray) -> PairScores:
     """Text, video and group score of pairs of clips with a caption each, in expectation over the order of ties.
 
-    With s[i, j] the score of clip i and caption j:
+    With s[i, j] the score of clip i and caption j, ``scores`` being (n, 2, 2):
 
     - text: s[0, 0] > s[0, 1] and s[1, 1] > s[1, 0];
     - video: s[0, 0] > s[1, 0] and s[1, 1] > s[0, 1];
-    - group: both, which is to say that both s[0, 0] and s[1, 1] are above both others. With m the lower of the former
-      and M the higher of the latter it is 1 for m > M and 0 for m < M. For m = M it is 1 / C(a + b, a), if a of the
-      former and b of the latter have this score: of the orders of a + b tied scores, those with the a in front.
+    - group: both, that is, s[0, 0] and s[1, 1] are above both others. With m the lower of the former and M the
+      higher of the latter it is 1 for m > M and 0 for m < M. For m = M it is 1 / C(a + b, a), if a of the former and b
+      of the latter have this score: the share of the orders of a + b tied scores that have the a in front.
 
     Chance, where all four tie, is ¼, ¼ and ⅙: that of independent scores too. What each score guards against:
 
-    - A scorer of captions alone ties every video comparison and reverses one text comparison: text 0, video ¼.
-    - A scorer of clips alone does the contrary: text ¼, video 0.
+    - A scorer that sees only captions ties every video comparison and reverses one text comparison: text 0, video ¼.
+    - A scorer that sees only clips does the contrary: text ¼, video 0.
     - A tower that is blind to the order of frames scores a clip and its time-reversed twin the same: text 0, video ¼.
     - Each has group 0. So has any score a(clip) + b(caption): s[0, 0] + s[1, 1] = s[0, 1] + s[1, 0], and both terms on
       the left cannot be above both on the right.
@@ -65,20 +61,10 @@ def pair_scores(scores: np.ndarray) -> PairScores:
 
     Source: Thrush et al., Winoground (arXiv 2204.03162); Zhang et al., Vinoground (arXiv 2410.02763).
 
-    Args:
-        scores: (n, 2, 2).
-
-    Raises:
-        ValueError: for another shape.
-        RewindError: for scores that are not numbers.
-
     >>> aligned, tied = [[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.5, 0.5]]
     >>> text, video, group = pair_scores(np.array([aligned, tied]))
     >>> text.tolist(), video.tolist(), group.round(3).tolist()
     ([1.0, 0.25], [1.0, 0.25], [1.0, 0.167])
-    >>> captions_alone = np.array([[[0.7, 0.3], [0.7, 0.3]]])
-    >>> [float(score[0]) for score in pair_scores(captions_alone)]
-    [0.0, 0.25, 0.0]
     """
     scores = np.asarray(scores)
     if scores.shape[1:] != (2, 2):
@@ -106,26 +92,8 @@ def pair_values(
 ) -> pd.DataFrame:
     """Text, video and group score of every pair of captions, in percent; the clips are those of the captions.
 
-    Args:
-        similarity: (n_captions, n_items).
-        captions: rows of the matrix: caption_id, video_id.
-        items: its columns: item_id, cluster_id.
-        pairs: pair_id, first, second (ids of captions) and kind, as :func:`rewind.data.formats.foils.read_pairs` has
-            them.
-
-    Returns:
-        Columns metric (``text``, ``video``, ``group``), kind, query_id (that of the pair), cluster_id (that of the
-        first clip), value.
-
-    Raises:
-        RewindError: for a caption of a pair that the matrix does not have.
-
-    >>> captions = pd.DataFrame({"caption_id": ["a#0", "b#0"], "video_id": ["a", "b"]})
-    >>> items = pd.DataFrame({"item_id": ["a", "b"], "cluster_id": ["0", "0"]})
-    >>> pairs = pd.DataFrame({"pair_id": ["0"], "first": ["a#0"], "second": ["b#0"], "kind": ["action"]})
-    >>> values = pair_values(np.array([[0.9, 0.2], [0.3, 0.8]]), captions, items, pairs)
-    >>> values["metric"].tolist(), values["value"].tolist()
-    (['text', 'video', 'group'], [100.0, 100.0, 100.0])
+    Pairs are those of :func:`rewind.data.formats.foils.read_pairs`. Rows have a metric (a field of
+    :class:`PairScores`), kind, query_id (that of the pair), cluster_id (that of the first clip) and value.
     """
     sides = ("first", "second")
     known = set(captions["caption_id"])
@@ -148,20 +116,11 @@ def binary_pair_values(similarity: np.ndarray, captions: pd.DataFrame, items: pd
     """Text, video and group score, in percent, of every pair of Binary: a clip and its time-reversed twin.
 
     An original's k-th caption is paired with its twin's k-th caption, as in
-    :func:`rewind.evaluation.twins.binary_candidates`. Binary itself asks for one of the two comparisons of a score
-    alone, that of the original: from text to item, a method that prefers clips which run forward, whatever the caption
+    :func:`rewind.evaluation.twins.binary_candidates`. Binary itself asks for only one of the two comparisons of a
+    score, that of the original: from text to item, a method that prefers clips which run forward, whatever the caption
     says, is right in all of it, and so is one that prefers captions of originals from item to text.
 
-    Args:
-        similarity: (n_captions, n_items).
-        captions: rows of the matrix: caption_id, video_id.
-        items: its columns: item_id, cluster_id, reversed.
-
-    Returns:
-        Columns metric (``text``, ``video``, ``group``), query_id (that of the original's caption), cluster_id, value.
-
-    Raises:
-        RewindError: if the data have no such pair.
+    Columns are those of :func:`pair_values` without kind; query_id is that of the original's caption.
 
     >>> captions = pd.DataFrame({"caption_id": ["a#0", "a_rev#0"], "video_id": ["a", "a_rev"]})
     >>> items = pd.DataFrame({"item_id": ["a", "a_rev"], "cluster_id": ["a", "a"], "reversed": [0, 1]})
@@ -202,16 +161,9 @@ def foil_values(scores: pd.DataFrame) -> pd.DataFrame:
     - ``pairwise``: share of the foils that the true caption is above, a tie being ½. Its chance is 50% whatever the
       number of foils.
 
-    Args:
-        scores: a row for each foil: caption_id (of the true caption), kind, cluster_id, truth and foil: the scores of
-            the true caption and of the foil with the caption's clip.
-
-    Returns:
-        Columns metric, kind, query_id (that of the true caption), cluster_id, value, chance (the value if all scores
-        tie); a row for each question and metric, questions in their order.
-
-    Raises:
-        RewindError: for scores that are not numbers, or a true caption with two scores or two clusters.
+    ``scores`` has a row for each foil: caption_id (of the true caption), kind, cluster_id, truth and foil (the scores
+    of the true caption and of the foil with the caption's clip). The result has a row for each question and metric;
+    query_id is the true caption, chance the value if all scores tie.
 
     Source: Alhamoud et al., NegBench (arXiv 2501.09425); Kesen et al., ViLMA (arXiv 2311.07022); Saravanan et al.,
     VELOCITI (arXiv 2406.10889).
@@ -242,27 +194,11 @@ def combined_accuracy(scores: pd.DataFrame, proficiency: pd.DataFrame) -> pd.Dat
     both. Often both have the *same* true caption (all of ViLMA's changes of state by action): then it has one score and
     must be above the foils of both questions, 1 / (1 + number of foils of both that tie with it).
 
-    Args:
-        scores: as in :func:`foil_values`; the questions of proficiency have the kind ``proficiency``.
-        proficiency: caption_id and proficiency_id: the true caption of a question and that of its proficiency question,
-            as :func:`rewind.data.formats.foils.read_proficiency` has them.
-
-    Returns:
-        Columns as in :func:`foil_values`, with the metric ``combined``: a row for each question of another kind whose
-        caption is in ``proficiency``.
-
-    Raises:
-        RewindError: as :func:`foil_values`, and for a proficiency question without scores.
+    Scores are as in :func:`foil_values`, with the kind ``proficiency`` for the questions of proficiency, and so are the
+    columns of the result, with the metric ``combined``; ``proficiency`` is as
+    :func:`rewind.data.formats.foils.read_proficiency` has it.
 
     Source: Kesen et al., ViLMA (arXiv 2311.07022).
-
-    >>> columns = ["caption_id", "kind", "cluster_id", "truth", "foil"]
-    >>> rows = [("a#0", "main", "a", 0.5, 0.1), ("a#1", "proficiency", "a", 0.3, 0.3)]
-    >>> table = combined_accuracy(
-    ...     pd.DataFrame(rows, columns=columns), pd.DataFrame({"caption_id": ["a#0"], "proficiency_id": ["a#1"]})
-    ... )
-    >>> table[["query_id", "value", "chance"]].to_dict("split")["data"]
-    [['a#0', 50.0, 25.0]]
     """
     counts = _count_foils(scores)
     is_proficiency = counts["kind"] == PROFICIENCY
@@ -304,7 +240,7 @@ def _count_foils(scores: pd.DataFrame) -> pd.DataFrame:
         question = several.index[several.any(axis=1)][0]
         what = "two scores" if several.loc[question, "truth"] else "two clusters"
         raise RewindError(
-            f"caption {question[0]!r}: it has {what} beside foils of the kind {question[1]!r}; give it one."
+            f"caption {question[0]!r}: it has {what} next to foils of the kind {question[1]!r}; give it one."
         )
     compared = scores.assign(higher=scores["foil"] > scores["truth"], ties=scores["foil"] == scores["truth"])
     counts = compared.groupby(QUESTION, sort=False).agg(

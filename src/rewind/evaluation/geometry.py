@@ -5,7 +5,8 @@ cones apart from each other, a few items that are near every caption), nor wheth
 caption, without which no one can tell a query that has an answer from one that has none.
 
 Everything is computed in float64 and in blocks of rows, with no matrix of all pairs; ties are exact, as in
-:mod:`rewind.evaluation.ranking`.
+:mod:`rewind.evaluation.ranking`. ``text`` (n, d) and ``items`` (m, d) are unit vectors, ``item_of_caption`` (n,) is the
+row of each caption's item.
 """
 
 from __future__ import annotations
@@ -28,29 +29,9 @@ _NORM_TOLERANCE = 1e-3  # float32 keeps lengths to 1e-6; what is further off was
 def measure_geometry(
     text: np.ndarray, items: np.ndarray, item_of_caption: np.ndarray, k: int = 10, where: str = "vectors"
 ) -> dict[str, float]:
-    """All measures of one run's vectors.
+    """All measures of one run's vectors: those defined below, and ``antihubs``, the share of items whose N_k is 0.
 
-    Args:
-        text: (n, d) unit vectors of captions.
-        items: (m, d) unit vectors of items.
-        item_of_caption: (n,) row of each caption's item.
-        k: neighbours of :func:`hubness`.
-        where: names the vectors in messages.
-
-    Returns:
-        ``modality_gap``, ``hubness``, ``antihubs``, ``alignment``, ``uniformity_text`` and ``uniformity_items``; see
-        the functions of these names.
-
-    Raises:
-        RewindError: for vectors that are not of unit length or not of one width, captions without an item, fewer than
-            two captions or items, or k that is not below the number of items.
-
-    >>> text, items = np.array([[1.0, 0], [0, 1]]), np.array([[1.0, 0], [0, -1]])
-    >>> measured = measure_geometry(text, items, np.array([0, 1]), k=1)
-    >>> {name: round(value, 3) for name, value in measured.items() if name.startswith(("mod", "al", "uni"))}
-    {'modality_gap': 1.0, 'alignment': 2.0, 'uniformity_text': -4.0, 'uniformity_items': -4.0}
-    >>> measured["hubness"], measured["antihubs"]  # the first item is the nearest of both captions
-    (0.0, 0.5)
+    Vectors that are not of unit length and a ``k`` that is not below the number of items are refused.
     """
     _check_vectors(text, items, item_of_caption, where)
     if not 1 <= k < len(items):
@@ -95,10 +76,6 @@ def modality_gap(text: np.ndarray, items: np.ndarray) -> float:
 
     Liang et al., "Mind the gap" (2022, arXiv 2203.02053).
 
-    Args:
-        text: (n, d) unit vectors.
-        items: (m, d) unit vectors.
-
     >>> modality_gap(np.array([[1.0, 0], [0, 1]]), np.array([[0.0, -1], [1, 0]]))
     1.0
     """
@@ -106,18 +83,10 @@ def modality_gap(text: np.ndarray, items: np.ndarray) -> float:
 
 
 def item_occurrences(text: np.ndarray, items: np.ndarray, k: int) -> np.ndarray:
-    """N_k of every item: of how many captions it is one of the k nearest items.
+    """N_k of every item, float64 (m,): of how many captions it is one of the k nearest items, k from 1 to m.
 
     Items that tie for the last of the k places share the places that are left equally: N_k is its expectation over the
     order of tied items. It sums to n·k.
-
-    Args:
-        text: (n, d) unit vectors.
-        items: (m, d) unit vectors.
-        k: from 1 to m.
-
-    Returns:
-        (m,) float64.
 
     >>> items = np.array([[1.0, 0], [0, 1], [0, 1]])
     >>> item_occurrences(np.array([[1.0, 0], [0, 1]]), items, k=1).tolist()
@@ -141,15 +110,10 @@ def hubness(occurrences: np.ndarray) -> float:
     """Skewness of N_k: large where a few items, hubs, are near to captions of all kinds, and most to hardly any.
 
     Radovanović, Nanopoulos and Ivanović, "Hubs in space" (JMLR 2010), equation 1: E(N_k − μ)³ / σ³. Where all items
-    occur equally often, which leaves that undefined, it is 0: there is no hub.
-
-    Args:
-        occurrences: (m,) of :func:`item_occurrences`.
+    occur equally often, which leaves that undefined, it is 0.
 
     >>> round(hubness(np.array([0, 0, 0, 4.0])), 4)  # (3·(−1)³ + 3³) / 4 / √3³
     1.1547
-    >>> hubness(np.array([2.0, 2.0]))
-    0.0
     """
     return float(stats.skew(occurrences)) if np.ptp(occurrences) > ROUNDING_TOLERANCE else 0.0
 
@@ -158,11 +122,6 @@ def alignment(text: np.ndarray, items: np.ndarray, item_of_caption: np.ndarray) 
     """Mean squared distance of a caption and its item, from 0 to 4; smaller is closer.
 
     Wang and Isola (2020, arXiv 2005.10242), with α = 2.
-
-    Args:
-        text: (n, d) unit vectors.
-        items: (m, d) unit vectors.
-        item_of_caption: (n,) row of each caption's item.
 
     >>> alignment(np.array([[1.0, 0], [0, 1]]), np.array([[1.0, 0]]), np.array([0, 0]))
     1.0
@@ -174,10 +133,8 @@ def alignment(text: np.ndarray, items: np.ndarray, item_of_caption: np.ndarray) 
 def uniformity(vectors: np.ndarray) -> float:
     """Logarithm of the mean of exp(−2·‖x − y‖²) over pairs of different rows, from −8 to 0; smaller is more uniform.
 
-    Wang and Isola (2020, arXiv 2005.10242), with t = 2. It is exact: all pairs, none drawn.
-
-    Args:
-        vectors: (n, d), n ≥ 2; of one side, as captions and items are distributed differently.
+    Wang and Isola (2020, arXiv 2005.10242), with t = 2. It is exact: all pairs, none drawn. The rows are of one side,
+    as captions and items are distributed differently.
 
     >>> uniformity(np.array([[1.0, 0], [-1, 0]]))
     -8.0
@@ -196,45 +153,23 @@ def uniformity(vectors: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class AnswerScores:
-    """The best score of every caption in two galleries.
+    """The best score of every caption in two galleries, (n,) each."""
 
-    Attributes:
-        present: (n,) in the whole gallery, which has an answer.
-        absent: (n,) in the gallery without the items of the caption's own cluster, which has none.
-
-    >>> AnswerScores(present=np.array([0.9]), absent=np.array([0.4])).present.tolist()
-    [0.9]
-    """
-
-    present: np.ndarray
-    absent: np.ndarray
+    present: np.ndarray  # in the whole gallery, which has an answer
+    absent: np.ndarray  # without the items of the caption's own cluster: no answer is left
 
 
 @dataclass(frozen=True)
 class AnswerThreshold:
-    """A threshold chosen on validation, and what it does on test. All rates are percentages.
+    """A threshold chosen on validation, and what it does on test. All rates are percentages."""
 
-    Attributes:
-        threshold: a caption whose best score is below it gets the answer "no such clip".
-        valid_missed, valid_false: error rates on validation.
-        missed: (n,) of each test caption: 100 if an answer is there and the best score is below the threshold, else 0.
-        false: (n,) 100 if no answer is there and the best score is at or above the threshold, else 0.
-        present_placement: (n,) share of all captions' ``absent`` scores below this caption's ``present`` one, those
-            that are equal counted half.
-        absent_placement: (n,) share of all captions' ``present`` scores above this caption's ``absent`` one, likewise.
-
-    >>> result = answer_threshold(AnswerScores(np.array([3.0]), np.array([1.0])), AnswerScores(*np.ones((2, 4))))
-    >>> result.threshold, result.missed.tolist(), result.false.tolist(), result.auroc
-    (2.0, [100.0, 100.0, 100.0, 100.0], [0.0, 0.0, 0.0, 0.0], 50.0)
-    """
-
-    threshold: float
+    threshold: float  # a best score below it means "no such clip"
     valid_missed: float
     valid_false: float
-    missed: np.ndarray
-    false: np.ndarray
-    present_placement: np.ndarray
-    absent_placement: np.ndarray
+    missed: np.ndarray  # (n,) 100 if an answer exists but the best score is below the threshold, else 0
+    false: np.ndarray  # (n,) 100 if no answer exists but the best score is not below it, else 0
+    present_placement: np.ndarray  # (n,) percent of all `absent` scores below this caption's `present` one; ties ½
+    absent_placement: np.ndarray  # (n,) percent of all `present` scores above this caption's `absent` one; ties ½
 
     @property
     def auroc(self) -> float:
@@ -250,17 +185,10 @@ class AnswerThreshold:
 def answer_scores(
     similarity: np.ndarray, item_of_caption: np.ndarray, cluster_of_item: np.ndarray, where: str = "scores"
 ) -> AnswerScores:
-    """The best score of every caption with an answer in the gallery and without one.
+    """The best score of every caption (NaN is refused) with an answer in the gallery and without one.
 
-    Args:
-        similarity: (n, m), cosines or logits of any scale; ``MISSING_SCORE`` or −∞ where a pair has no score.
-        item_of_caption: (n,) column of each caption's item.
-        cluster_of_item: (m,) cluster of each item: a clip, its time-reversed twin and whatever else would be an answer
-            too.
-        where: names the matrix in messages.
-
-    Raises:
-        RewindError: for scores that are NaN or infinite, or a caption without a score for any item of another cluster.
+    ``similarity`` (n, m) has cosines or logits of any scale, ``MISSING_SCORE`` or −∞ where a pair has no score. A
+    cluster is a clip, its time-reversed twin and whatever else would be an answer too.
 
     >>> similarity = np.array([[0.9, 0.8, 0.1], [0.7, 0.2, 0.3]])
     >>> scores = answer_scores(similarity, np.array([0, 2]), np.array([0, 0, 1]))
@@ -294,13 +222,6 @@ def answer_threshold(valid: AnswerScores, test: AnswerScores) -> AnswerThreshold
     threshold is its middle. A run that goes beyond all scores ends at the lowest or the highest one, and of a run of
     one point the threshold is that point. So it moves with scores that are multiplied by, or added to, a number.
 
-    Args:
-        valid: scores of validation's captions.
-        test: scores of test's captions.
-
-    Raises:
-        RewindError: where one of them has no captions.
-
     >>> valid = AnswerScores(present=np.array([2.0, 4.0]), absent=np.array([1.0, 3.0]))
     >>> result = answer_threshold(valid, AnswerScores(np.array([1.0, 5.0]), np.array([0.0, 1.5])))
     >>> result.threshold  # (1, 2] and (3, 4] have the least error: equally wide, so the lower one
@@ -328,7 +249,7 @@ def answer_threshold(valid: AnswerScores, test: AnswerScores) -> AnswerThreshold
 
 
 def _least_error(scores: AnswerScores) -> float:
-    """The threshold with the least mean of both error rates, as :func:`answer_threshold` says."""
+    """The threshold with the least mean of both error rates, see :func:`answer_threshold`."""
     present, absent = np.sort(scores.present), np.sort(scores.absent)
     values = np.unique(np.concatenate([present, absent]))
     # Of thresholds in (values[i − 1], values[i]]: counts and not rates, so that equal errors are exactly equal. The

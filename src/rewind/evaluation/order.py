@@ -1,4 +1,4 @@
-"""Order controls: the same model and captions, with every clip's frames in another order, or one frame alone.
+"""Order controls: the same model and captions, with every clip's frames in another order, or only one frame.
 
 What R@1 loses when frames are shuffled is how much a run uses their order. Frames are manipulated after they were
 chosen and before anything sees two of them: features of a tower that sees each frame by itself are put in another
@@ -29,13 +29,10 @@ from rewind.models.retriever import Features, Retriever
 
 
 def shown_frames(control: str, count: int, item: str) -> np.ndarray:
-    """Positions of the frames that are shown under a control, in the order in which they are shown.
+    """Positions of the frames that a control shows, of the ``count`` real ones of an item, in the order shown.
 
-    Args:
-        control: ``reversed``; ``shuffled``, in an order drawn with the item's id as seed; ``halves``, the second half
-            before the first; ``single``, the middle frame alone; ``frozen``, the middle frame in the place of all.
-        count: real frames of the item.
-        item: its id.
+    Controls are ``reversed``; ``shuffled``, in an order drawn with the item's id as seed; ``halves``, the second half
+    before the first; ``single``, only the middle frame; ``frozen``, the middle frame in place of all.
 
     >>> [shown_frames(control, 5, "a").tolist() for control in ("reversed", "halves", "single", "frozen")]
     [[4, 3, 2, 1, 0], [2, 3, 4, 0, 1], [2], [2, 2, 2, 2, 2]]
@@ -56,18 +53,9 @@ def shown_frames(control: str, count: int, item: str) -> np.ndarray:
 
 
 class ReorderedFrames:
-    """A frame source whose items show their frames as a control says; padding stays at the end.
+    """A frame source whose items show their frames as :func:`shown_frames` states; padding stays at the end.
 
-    Args:
-        inputs: of the items; batches with ``frames`` (n, T, F) or ``pixels`` (n, T, 3, S, S), and ``mask`` (n, T).
-        control: see :func:`shown_frames`.
-        item_ids: of all items.
-
-    >>> from rewind.loading.frame_source import CachedFrames
-    >>> frames = np.arange(3, dtype=np.float32).reshape(1, 3, 1)
-    >>> source = ReorderedFrames(CachedFrames(frames, np.ones((1, 3), np.uint8)), "reversed", ["a"])
-    >>> source.batch(np.array([0]))["frames"].flatten().tolist()
-    [2.0, 1.0, 0.0]
+    Batches of ``inputs`` have ``frames`` (n, T, F) or ``pixels`` (n, T, 3, S, S), and ``mask`` (n, T).
     """
 
     def __init__(self, inputs: FrameSource, control: str, item_ids: Sequence[str]) -> None:
@@ -104,16 +92,8 @@ def _taken(values: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
 def compute_order_controls(data: RunData, model: str, setting: str, controls: Sequence[str], result: str) -> None:
     """Write the ranks of one run's captions under every control, a Parquet file with the column ``control``.
 
-    Args:
-        data: of the run.
-        model: its checkpoint.
-        setting: whose queries and clips are ranked: ``origin`` or ``test``.
-        controls: see :func:`shown_frames`.
-        result: the file.
-
-    Raises:
-        RewindError: where features of a tower that sees several frames at once are cached: they cannot be put in
-            another order.
+    Queries and clips are those of the setting ``origin`` or ``test``. Cached features of a tower that sees several
+    frames at once are refused: they cannot be put in another order.
     """
     with join_process_group() as world:
         _compute_order_controls(data, model, setting, controls, result, world)
@@ -133,8 +113,8 @@ def _compute_order_controls(
     tables = []
     for control in controls:
         inputs = ReorderedFrames(source, control, ids)
-        # All items, as in the run's own matrix: batches of other sizes would round otherwise, and a difference that is
-        # 0 by construction would not be 0.
+        # All items, as in the run's own matrix: batches of other sizes would round differently, and a difference that
+        # is 0 by construction would not be 0.
         scores = score_items(retriever, captions, len(split.text), inputs, keys, job_device(), world, split.workers)
         ranks = rank_table(scores, split.captions, split.items, [ranked], ["text_to_item"], model)
         tables.append(ranks.assign(control=control, setting=setting))

@@ -59,36 +59,17 @@ WITHOUT_TWINS = "without twins"
 
 @dataclass(frozen=True)
 class QuestionFiles:
-    """Tables of a data set that ask more than its captions do; None: it has none.
+    """Tables of a data set that ask more than its captions do; None where it has none."""
 
-    Attributes:
-        answers: captions and their right clips.
-        foils: captions that are not true of a clip.
-        caption_pairs: pairs of clips with a caption each.
-        proficiency: questions that another one supposes.
-        foil_vectors: vectors of captions and foils by a model that is named, whose file of captions has no foils.
-
-    >>> QuestionFiles(foils="captions/foils.csv").answers is None
-    True
-    """
-
-    answers: str | None = None
-    foils: str | None = None
-    caption_pairs: str | None = None
-    proficiency: str | None = None
-    foil_vectors: str | None = None
+    answers: str | None = None  # captions and their right clips
+    foils: str | None = None  # captions that are not true of a clip
+    caption_pairs: str | None = None  # pairs of clips with a caption each
+    proficiency: str | None = None  # questions that another one presupposes
+    foil_vectors: str | None = None  # of captions and foils, by a named model whose own file of captions has no foils
 
 
 class ProbedRun:
-    """One run, with what its probes share, computed when it is first asked for.
-
-    Args:
-        data: of the run.
-        model: its checkpoint.
-        similarity: its similarity matrix, an npz.
-        questions: tables of the data set.
-        directions: search directions of the study.
-    """
+    """One run, with what its probes share, computed when it is first asked for; ``model`` is its checkpoint."""
 
     def __init__(
         self, data: RunData, model: str, similarity: str, questions: QuestionFiles, directions: Sequence[str]
@@ -98,7 +79,6 @@ class ProbedRun:
 
     @cached_property
     def retriever(self) -> Retriever:
-        """The trained model."""
         retriever = load_trained_model(self.data, self.model)
         self.data.check_tower(retriever)
         return retriever.eval().to(job_device())
@@ -121,12 +101,11 @@ class ProbedRun:
 
     @property
     def leaves_twins_out(self) -> bool:
-        """Whether the test split has time-reversed twins, and the run scores none."""
+        """Whether the test split has time-reversed twins and the run scores none."""
         _, _, gallery = self.scores
         return bool((self.tables("test").items["reversed"] == 1).any() and not (gallery["reversed"] == 1).any())
 
     def tables(self, split: str) -> SplitTables:
-        """Items and captions of a split."""
         return load_split(self.data.folder, self.data.dataset, split)
 
 
@@ -140,11 +119,6 @@ def compute_probes(run: ProbedRun, probes: Collection[str], result: str) -> None
     A probe that does not apply to the run, such as geometry to one that compares no vectors, has no rows. A run that
     leaves twins out (:meth:`rewind.models.retriever.Retriever.covers`) is asked about other queries in another gallery
     than runs with twins: its measures have a ``part`` of their own.
-
-    Args:
-        run: with its files.
-        probes: names in :data:`PROBES`.
-        result: the file.
     """
     tables = [table.assign(probe=name) for name, probe in PROBES.items() if name in probes for table in probe(run)]
     if run.leaves_twins_out:
@@ -255,7 +229,7 @@ def probe_foils(run: ProbedRun) -> Iterator[pd.DataFrame]:
 
 @torch.inference_mode()
 def own_scores(run: ProbedRun, items: pd.DataFrame, texts: pd.DataFrame) -> np.ndarray:
-    """(n,) score of each text with its own item, ``video_id``; all others are not scored."""
+    """(n,) score of each text with its own item, ``video_id``, and no others."""
     retriever, keys = run.retriever, run.data.spec.evaluation
     if run.questions.foil_vectors and isinstance(retriever, PrecomputedEmbeddings):
         options = run.data.spec.method.precomputed_options()
@@ -297,9 +271,9 @@ def probe_geometry(run: ProbedRun) -> Iterator[pd.DataFrame]:
     )
     yield pd.DataFrame({"metric": list(measures), "value": list(measures.values())})
     if run.data.spec.method.precomputed:
-        return  # files are of the test split alone: a threshold would have to be chosen on it
+        return  # files cover only the test split: a threshold would have to be chosen on it
     if run.tables("valid").items["cluster_id"].nunique() < 2 or items["cluster_id"].nunique() < 2:
-        print("geometry: a threshold is chosen on validation, which has no two clusters of clips here")
+        print("geometry: a threshold is chosen on validation, which has fewer than two clusters of clips here")
         return
     split, keys = run.data.split("valid", run.retriever), run.data.spec.evaluation
     scores = similarity_matrix(run.retriever, split.text, split.inputs, keys, job_device(), workers=split.workers)
@@ -327,8 +301,8 @@ def probe_direction_of_time(run: ProbedRun) -> Iterator[pd.DataFrame]:
 
     ``frames in a row``: on the features of all frames, where the towers see each frame by itself (what a head could
     read), with a part for each block of the tower where a run reads pixels; ``clip vector``: on the run's vectors,
-    where it compares vectors (what its head has read). Beside each, what it is where the direction is drawn; features
-    that are the same in both directions need no test.
+    where it compares vectors (what its head has read). Next to each: the accuracy where the direction is drawn at
+    random; features that are the same in both directions need no test.
     """
     items, captions, _ = run.tables("test")
     items, _ = run.retriever.covers(items, captions)
@@ -372,7 +346,7 @@ def _frames_by_layer(
     backbone: Backbone, split: PreparedSplit, size: int
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Name, features (m, T, F) and mask (m, T) of the tower's output, and of its blocks where it reads pixels."""
-    if "frames" in split.inputs.batch(np.arange(1)):  # the output alone was cached
+    if "frames" in split.inputs.batch(np.arange(1)):  # only the output was cached
         batch = frame_features(backbone, split.inputs, size, workers=split.workers).batch(np.arange(len(split.items)))
         yield FINAL, batch["frames"].numpy(), batch["mask"].numpy()
         return

@@ -32,19 +32,12 @@ from rewind.ranking_metrics import BINARY_GALLERY, METRICS, expected_worth, hits
 
 @dataclass(frozen=True)
 class SettingSelection:
-    """Rows (captions) and columns (items) of the similarity matrix that a setting uses.
-
-    ``binary`` limits each query's gallery to the clip and its twin (text→item), or to the two captions, the clip's own
-    and its twin's (item→text).
-
-    >>> SettingSelection("test", np.arange(3), np.arange(2)).binary
-    False
-    """
+    """Rows (captions) and columns (items) of the similarity matrix that a setting uses."""
 
     setting: str
     captions: np.ndarray
     items: np.ndarray
-    binary: bool = False
+    binary: bool = False  # each query searches the clip and its twin or, from item to text, their two captions
 
 
 def setting_selection(setting: str, captions: pd.DataFrame, items: pd.DataFrame) -> SettingSelection:
@@ -52,12 +45,9 @@ def setting_selection(setting: str, captions: pd.DataFrame, items: pd.DataFrame)
 
     - ``origin``: captions of originals × originals.
     - ``hard``: all captions × originals and twins.
-    - ``binary``: captions of originals whose twin has a caption too (as RTime-Binary counts them), and of which words
-      and clip tell the two apart; :func:`~rewind.evaluation.twins.count_binary_left_out` counts the others.
+    - ``binary``: captions of originals whose twin has a caption too (as RTime-Binary counts them), where
+      words and clips tell the two apart; :func:`~rewind.evaluation.twins.count_binary_left_out` counts the others.
     - ``test``: all captions × all items.
-
-    Raises:
-        RewindError: if the setting needs twins and there are none, or a caption's item is not in the gallery.
 
     >>> items = pd.DataFrame({"item_id": ["a", "a_rev"], "reversed": [0, 1]})
     >>> captions = pd.DataFrame({"video_id": ["a", "a_rev"]})
@@ -104,7 +94,7 @@ def setting_without_twins(setting: str) -> str:
 
 # ---- Settings that a matrix with missing scores cannot answer ------------------------------------------------------
 # In a retrieval run, items that are not listed for a caption rank last. In a file that never scored them they do not:
-# with scores of a clip and its twin alone (Binary's candidates), every caption would find its clip in Origin.
+# with scores of only a clip and its twin (Binary's candidates), every caption would find its clip in Origin.
 
 ORIGINAL_CAPTIONS, TWIN_CAPTIONS = "an original", "a twin"  # whose caption a pair has
 ORIGINAL_ITEMS, TWIN_ITEMS = "originals", "twins"  # with which items
@@ -121,23 +111,14 @@ _REASONS_BY_KIND = {
 def unscored_settings(
     similarity: Any, captions: pd.DataFrame, items: pd.DataFrame, settings: list[str], directions: list[str]
 ) -> dict[str, str]:
-    """Settings that need a kind of pair of which the matrix has no score, with the reason.
+    """Settings that need a kind of pair of which the matrix has no score → the reason.
 
+    Keys are ``setting``, or ``setting direction`` if the other direction has what it needs.
     ``origin`` needs scores of captions of originals with other originals; ``hard`` and ``test`` need them for captions
     of originals and of twins, each with other originals and with other twins; in either direction. ``binary`` needs
     captions with their own clip, and from text to item with its twin, from item to text the twin's captions with the
-    original. Of each kind of pair that the data have, one score is enough: a retrieval run lists a few items for each
+    original. One score is enough for each kind of pair that the data have: a retrieval run lists a few items for each
     caption.
-
-    Args:
-        similarity: (n_captions, n_items), ``MISSING_SCORE`` where a pair has no score.
-        captions: rows of the matrix: caption_id, video_id.
-        items: its columns: item_id, reversed.
-        settings: of the study, those that the items allow.
-        directions: of the study.
-
-    Returns:
-        ``setting`` → reason, or ``setting direction`` → reason if the other direction has what it needs.
     """
     captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
     if not _any_score_missing(similarity):
@@ -231,7 +212,7 @@ SCORES_PER_BLOCK = 2**24
 ALL_CAPTIONS, BEST_CAPTION = "all_captions", "best_caption"  # what an item searches, see rank_table
 
 RECALL_CUTOFFS = {"R@1": 1, "R@5": 5, "R@10": 10}
-"""Recalls that validation computes and that are shown beside cosine gaps, with their cut-offs."""
+"""Recalls that validation computes and that are shown next to cosine gaps, with their cut-offs."""
 
 
 def rank_table(
@@ -243,24 +224,11 @@ def rank_table(
     where: str = "similarity",
     item_to_text: str = ALL_CAPTIONS,
 ) -> pd.DataFrame:
-    """Ranks of every query in every setting and direction.
+    """Ranks of every query in every setting and direction, one row each.
 
-    Args:
-        similarity: (n_captions, n_items).
-        captions: rows of the matrix: caption_id, video_id.
-        items: columns: item_id, cluster_id, reversed.
-        settings: of ``origin``, ``hard``, ``binary``, ``test``.
-        directions: ``text_to_item``, ``item_to_text`` (a query item's rank is that of its best caption).
-        where: names the matrix in messages.
-        item_to_text: what a query item searches: ``all_captions``, or only each item's ``best_caption``, as in
-            CLIP4Clip; Binary has two captions either way.
-
-    Returns:
-        One row per query, setting and direction: query_id, setting, direction, higher, ties, rank, cluster_id,
-        gallery.
-
-    Raises:
-        RewindError: for a matrix of another shape, repeated ids, or scores that are not numbers.
+    Captions (caption_id, video_id) are the rows of ``similarity``, items (item_id, cluster_id, reversed) its columns. A
+    query item's rank is that of its best caption. Under ``item_to_text`` it searches ``all_captions``, or only each
+    item's ``best_caption``, as in CLIP4Clip; Binary has two captions either way.
 
     >>> captions = pd.DataFrame({"caption_id": ["a#0", "b#0"], "video_id": ["a", "b"]})
     >>> items = pd.DataFrame({"item_id": ["a", "b"], "cluster_id": [0, 1], "reversed": [0, 0]})
@@ -309,8 +277,8 @@ def searches_table(searches: Sequence[Search], captions: pd.DataFrame, items: pd
 def validation_scores(ranks: pd.DataFrame) -> dict[str, float]:
     """The metrics that validation computes, from a table of ranks of one setting and direction.
 
-    They are written here by themselves and not taken from :func:`compute_metrics`: the hash of training's code must not
-    change with a metric that is added for tables, or every run would be trained again.
+    They do not come from :func:`compute_metrics`: the hash of training's code must not change with a metric
+    that is added for tables, or every run would be trained again.
 
     >>> ranks = pd.DataFrame({"higher": [0, 2], "ties": [1, 0], "rank": [1.5, 3.0]})
     >>> validation_scores(ranks)["R@1"]  # (½ + 0) / 2
@@ -356,30 +324,18 @@ def _check_matrix(similarity: np.ndarray, captions: pd.DataFrame, items: pd.Data
 
 
 class PairScores(NamedTuple):
-    """Scores of captions for the item that they describe and for its twin, and what is wrong in their matrix.
+    """Scores of captions for the item that they describe and for its twin, and what is wrong in their matrix."""
 
-    Attributes:
-        own, twin: (n,); -inf for an item without a twin.
-        invalid: number of scores of the whole matrix that are not finite.
-        first_invalid: row and column of the first of them.
-    """
-
-    own: np.ndarray
-    twin: np.ndarray
-    invalid: int
-    first_invalid: tuple[int, int]
+    own: np.ndarray  # (n,)
+    twin: np.ndarray  # (n,); -inf for an item without a twin
+    invalid: int  # number of scores of the whole matrix that are not finite
+    first_invalid: tuple[int, int]  # row and column of the first of them
 
 
 def pair_scores(similarity: np.ndarray, own: np.ndarray, twin: np.ndarray) -> PairScores:
-    """Collect the scores of captions for their item and its twin in one pass over the matrix.
+    """Collect the scores of captions for their item and its twin in one pass over the matrix (n, m).
 
-    Args:
-        similarity: (n, m).
-        own: (n,) column of each caption's item.
-        twin: (m,) column of each item's twin, -1 where it has none.
-
-    >>> pair_scores(np.array([[0.9, 0.2], [0.4, 0.7]]), own=np.array([0, 1]), twin=np.array([1, 0])).twin.tolist()
-    [0.2, 0.4]
+    ``own`` (n,) has the column of each caption's item, ``twin`` (m,) that of each item's twin, -1 where it has none.
     """
     own_scores, twin_scores = np.empty((2, len(own)), similarity.dtype)
     invalid, first = 0, (0, 0)
@@ -419,22 +375,16 @@ def row_blocks(rows: int, columns: int) -> Iterator[slice]:
 class Search:
     """Queries of one setting and direction, and how many candidates score above the truth and equal to it.
 
-    Attributes:
-        selection: captions and items of the setting.
-        direction: ``text_to_item`` or ``item_to_text``.
-        queries: (q,) rows or columns of the matrix; in Binary captions.
-        clusters: (q,) of each query.
-        gallery: number of candidates.
-        rivals: (q,) in Binary, the captions whose score for the twin of their item is the rival's.
-        higher, ties: int64 (q,); ties are exactly equal scores, without tolerance (see :func:`near_tie_share`).
+    ``higher`` and ``ties`` are int64 (q,); ties are exactly equal scores, without tolerance (see
+    :func:`near_tie_share`).
     """
 
     selection: SettingSelection
     direction: str
-    queries: np.ndarray
-    clusters: np.ndarray
-    gallery: int
-    rivals: np.ndarray | None = None
+    queries: np.ndarray  # (q,) rows or columns of the matrix; in Binary captions
+    clusters: np.ndarray  # (q,)
+    gallery: int  # number of candidates
+    rivals: np.ndarray | None = None  # (q,) in Binary: captions whose score for their item's twin is the rival's
 
     def __post_init__(self) -> None:
         self.higher, self.ties = np.zeros((2, len(self.queries)), np.int64)
@@ -536,11 +486,7 @@ def _count_best_captions(similarity: np.ndarray, own: np.ndarray, search: Search
 
 
 def matrix_part(block: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Rows and columns of a block of a matrix, both ascending; without a copy where they are all of them.
-
-    >>> matrix_part(np.eye(3), np.array([0, 2]), np.array([0, 1, 2])).shape
-    (2, 3)
-    """
+    """Rows and columns of a block of a matrix, both ascending; without a copy where they are all of them."""
     if len(rows) < len(block):
         block = block[rows]
     return block if len(columns) == block.shape[1] else block[:, columns]
@@ -549,7 +495,7 @@ def matrix_part(block: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.
 def near_tie_share(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame) -> float:
     """Share of Binary's queries (text to item) whose two scores differ by less than NEAR_TIE_TOLERANCE, relatively.
 
-    Equal scores do not count: they are ties. For a model that cannot see the order of frames, nearly all queries should
+    Equal scores are ties and do not count. For a model that cannot see the order of frames, nearly all queries should
     be ties; if rounding has broken them, rounding decides them, and R@1 need not be 0.5.
     """
     captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
@@ -570,9 +516,5 @@ def share_of_near_ties(truth: np.ndarray, rival: np.ndarray) -> float:
 
 
 def own_columns(videos: pd.Series, items: pd.DataFrame) -> np.ndarray:
-    """(n,) column of the item that each caption describes.
-
-    >>> own_columns(pd.Series(["b", "a"]), pd.DataFrame({"item_id": ["a", "b"]})).tolist()
-    [1, 0]
-    """
+    """(n,) column of the item that each caption describes."""
     return pd.Series(np.arange(len(items)), index=items["item_id"].to_numpy())[videos].to_numpy()

@@ -43,29 +43,17 @@ MAX_TIED_SHARE = 4
 
 @dataclass(frozen=True)
 class Candidates:
-    """The pairs of a search that are scored again.
+    """The pairs of a search that are scored again, (p,) each."""
 
-    Attributes:
-        query: int (p,) number of the query of each pair, ascending.
-        captions, items: int (p,) row and column of the matrix.
-
-    >>> Candidates(np.array([0, 0]), np.array([4, 4]), np.array([1, 7])).items.tolist()
-    [1, 7]
-    """
-
-    query: np.ndarray
-    captions: np.ndarray
-    items: np.ndarray
+    query: np.ndarray  # number of the pair's query, ascending
+    captions: np.ndarray  # row of the matrix
+    items: np.ndarray  # column of the matrix
 
 
 def find_candidates(search: Search, similarity: np.ndarray, top: int, pairs: np.ndarray | None = None) -> Candidates:
     """The first ``top`` candidates of every query, and those that tie with the last of them; none without a score.
 
-    Args:
-        search: the queries and their gallery.
-        similarity: (n, m) of the first stage.
-        top: candidates of a query.
-        pairs: in Binary, both candidates of every query: captions (q, 2) and items (q, 2), stacked.
+    In Binary these are ``pairs``: captions (q, 2) and items (q, 2), stacked.
 
     >>> captions = pd.DataFrame({"caption_id": ["a#0", "b#0"], "video_id": ["a", "b"]})
     >>> items = pd.DataFrame({"item_id": ["a", "b"], "cluster_id": [0, 1], "reversed": [0, 0]})
@@ -94,17 +82,10 @@ def find_candidates(search: Search, similarity: np.ndarray, top: int, pairs: np.
 def rank_again(
     search: Search, candidates: Candidates, scores: np.ndarray, own: np.ndarray, best_caption: bool
 ) -> np.ndarray:
-    """Replace the counts of those queries of a search whose truth is among their candidates.
+    """Replace the counts of those queries of a search whose truth is among their candidates, and say which they are.
 
-    Args:
-        search: with the counts of the first stage; changed.
-        candidates: its pairs.
-        scores: float (p,) new scores of these.
-        own: (n,) column of each caption's item.
-        best_caption: whether a query item searches the best caption of each item.
-
-    Returns:
-        bool (q,), the queries whose truth is among their candidates.
+    ``scores`` (p,) are the new ones of the candidates, ``own`` (n,) the column of each caption's item. With
+    ``best_caption`` a query item searches the best caption of each item. The result is bool (q,).
     """
     count = len(search.queries)
     query, correct = candidates.query, own[candidates.captions] == candidates.items
@@ -139,13 +120,7 @@ def compute_reranked(
     """Score the first results of another run again; write the ranks of a run, its metrics, and how much was scored.
 
     Args:
-        data: of the run.
-        model: its checkpoint.
-        first: npz file of the first stage's similarity matrix.
         keys: ``rerank`` of the method: ``first``, the method whose matrix it is, and ``top``.
-        settings, directions: of the study.
-        item_to_text: ``evaluation.item_to_text``.
-        ranks_file: Parquet file of the rank table that is written.
         run_metrics: JSON file that is written, as :func:`rewind.evaluation.run_metrics.compute_ranks` does, with
             ``reranked``: ``first``, ``top``, ``pairs`` scored, their ``share`` of all pairs in percent, and ``inside``,
             setting and direction → percentage of queries whose truth was among the first results; for a model by
@@ -197,7 +172,7 @@ def _rerank(
     places = np.divmod(pairs, len(items))
     notes: list[str] = []
     if isinstance(retriever, UnscoredPairs):
-        assert scorer is not None  # such files are made for methods with one
+        assert scorer is not None  # such files are written only for methods with one
         scores, notes = score_candidates(scorer, data.folder, items, captions["caption"].tolist(), *places, world)
     else:
         text = encode_captions(retriever, split.text, evaluation, device, world)

@@ -1,4 +1,4 @@
-"""From similarity matrices to ranks and metrics, and the readers of a study's rank tables."""
+"""From similarity matrices to the ranks and metrics of runs, and the table of all runs' metrics."""
 
 from __future__ import annotations
 
@@ -36,22 +36,12 @@ def compute_ranks(
 ) -> None:
     """Write the ranks of one run, its metrics, and the settings in which it is not evaluated with the reasons.
 
-    Args:
-        folder: the data set's results folder.
-        dataset: its name.
-        settings, directions: those of the study.
-        similarity: npz file of the run's similarity matrix.
-        ranks_file: Parquet file of the rank table that is written.
-        item_to_text: ``evaluation.item_to_text``.
-        run_metrics: JSON file that is written, with ``metrics`` (a row per setting and direction), and where they apply
-            ``not_evaluated`` (setting, or setting and direction → reason), ``near_ties`` and ``captions_cut``.
-
-    Raises:
-        RewindError: for a matrix that no setting can be evaluated with.
+    The JSON file ``run_metrics`` has ``metrics`` (a row per setting and direction), and where they apply
+    ``not_evaluated`` (setting, or setting and direction → reason), ``near_ties`` and ``captions_cut``.
     """
     items, captions, _ = load_split(folder, dataset, "test")
     for why, count in count_binary_left_out(captions, items).items() if "binary" in settings else ():
-        print(f"binary: not used as queries are {count:,} captions {why}")
+        print(f"binary: {count:,} captions {why} are not used as queries")
     scores, queries, gallery = open_scores(similarity)
     reasons = not_evaluated(queries, gallery, captions, items, settings, similarity)
     run_captions = captions.set_index("caption_id", drop=False).loc[queries]
@@ -70,11 +60,7 @@ def compute_ranks(
 
 
 def cut_facts(captions_cut: CaptionsCut | None) -> dict[str, Any]:
-    """What the JSON file of :func:`write_ranks` holds of cut captions, where they were counted.
-
-    >>> cut_facts(CaptionsCut(3, 40, 64))
-    {'captions_cut': {'cut': 3, 'captions': 40, 'max_words': 64}}
-    """
+    """The entry on cut captions in the JSON file of :func:`write_ranks`, if they were counted."""
     return {} if captions_cut is None else {"captions_cut": captions_cut._asdict()}
 
 
@@ -87,18 +73,10 @@ def write_ranks(
     run_metrics: str,
     facts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the rank table of a run, and what :func:`compute_ranks` says of it.
+    """Write the rank table of a run and its JSON file, see :func:`compute_ranks`; ``facts`` are further entries.
 
-    Args:
-        table: ranks in all settings and directions.
-        reasons: setting, or setting and direction → why the run is not evaluated in it.
-        near_ties: share of Binary's queries that rounding may decide; None where Binary is not evaluated.
-        where: names the scores in messages.
-        ranks_file, run_metrics: files that are written.
-        facts: what else the JSON file holds.
-
-    Raises:
-        RewindError: if no setting is left.
+    ``near_ties`` is the share of Binary's queries that rounding may decide, None where Binary is not evaluated. At
+    least one setting must be left.
     """
     table = _evaluated_ranks(table, reasons, where)
     write_parquet(ranks_file, table)
@@ -114,23 +92,14 @@ def write_ranks(
 
 
 def leave_out_settings(run_metrics: str, reasons: Mapping[str, str]) -> None:
-    """Say in a run's file that it was not asked for settings.
-
-    Args:
-        run_metrics: JSON file of :func:`compute_ranks`, written again.
-        reasons: setting → why.
-    """
+    """Add settings (→ reason) that a run was not asked for to its JSON file of :func:`compute_ranks`."""
     if reasons:
         content = read_json(run_metrics)
         write_json(run_metrics, content | {"not_evaluated": content.get("not_evaluated", {}) | dict(reasons)})
 
 
 def join_metrics(run_metrics: dict[RunKey, str], settings: list[str], table: str) -> None:
-    """One table of all runs' metrics.
-
-    Raises:
-        RewindError: for a setting that no run was evaluated in.
-    """
+    """Write one table of all runs' metrics; a setting that no run was evaluated in is refused."""
     contents = {run: read_json(path) for run, path in run_metrics.items()}
     _check_settings(settings, contents)
     rows = [
@@ -161,11 +130,7 @@ def _check_settings(settings: list[str], contents: dict[RunKey, dict[str, Any]])
 
 
 def _evaluated_ranks(table: pd.DataFrame, reasons: dict[str, str], where: str) -> pd.DataFrame:
-    """Ranks of those settings and directions that can be evaluated with the scores.
-
-    Raises:
-        RewindError: if there are none.
-    """
+    """Ranks of those settings and directions that can be evaluated with the scores; none is an error."""
     views = zip(table["setting"], table["direction"], strict=True)
     evaluated = table[[not unscored_reason(reasons, setting, direction) for setting, direction in views]]
     if evaluated.empty:
@@ -182,7 +147,7 @@ def _rank_originals(
     where: str,
     item_to_text: str,
 ) -> pd.DataFrame:
-    """Ranks in Origin of a run without twins: its gallery has originals alone, so all of it is searched."""
+    """Ranks in Origin of a run without twins: its gallery has only originals, so all of it is searched."""
     table = ranking.rank_table(
         scores, captions, items, [setting_without_twins("origin")], directions, where, item_to_text
     )
@@ -199,15 +164,9 @@ def not_evaluated(
 ) -> dict[str, str]:
     """Settings in which a run cannot be evaluated → the reason; empty for a matrix of all captions and items.
 
-    Args:
-        queries, gallery: ids of the matrix's captions and items.
-        captions, items: those of the test split.
-        settings: those of the study.
-        where: name of the matrix in messages.
-
-    Raises:
-        RewindError: for a matrix that lacks other items than all twins, lacks captions of the items that it has, or
-            that no setting of the study is left for.
+    ``queries`` and ``gallery`` are ids of the matrix, ``captions`` and ``items`` those of the test split. A matrix is
+    refused that lacks other items than all twins, lacks captions of the items that it has, or is left without a
+    setting.
     """
     if len(set(gallery)) < len(gallery) or len(set(queries)) < len(queries):
         return {}  # duplicates are refused by name where they are ranked

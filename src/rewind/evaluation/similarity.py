@@ -20,7 +20,8 @@ from rewind.distributed import SINGLE_PROCESS, World, join_process_group
 from rewind.errors import RewindError
 from rewind.loading.encode import distinct_rows, encode_all_items, encode_all_texts
 from rewind.loading.frame_source import FrameSource
-from rewind.loading.run_data import PreparedText, RunData, job_device, load_trained_model
+from rewind.loading.run_data import RunData, job_device, load_trained_model
+from rewind.loading.text import PreparedText
 from rewind.models.retriever import Features, Retriever
 from rewind.progress import Progress
 
@@ -35,23 +36,11 @@ def similarity_matrix(
     world: World = SINGLE_PROCESS,
     workers: int = 0,
 ) -> np.ndarray:
-    """Scores of every caption against every item.
+    """Scores of every caption against every item, on every process; puts the retriever into evaluation mode.
 
-    Args:
-        retriever: the model, put into evaluation mode.
-        text: prepared captions, one row each.
-        inputs: the items.
-        keys: batch sizes. Features are computed once per caption and once per item; pairs are scored in blocks of at
-            most ``pair_batch_size``, which bounds the memory of heads that look at pairs.
-        device: where it is computed.
-        world: processes that share the work, batch by batch and block by block; blocks are the same as on one process.
-        workers: decoding processes.
-
-    Returns:
-        (n_captions, n_items), on every process.
-
-    Raises:
-        RewindError: naming the key to lower, if GPU memory runs out.
+    Features are computed once per caption and once per item. Pairs are scored in blocks of at most ``pair_batch_size``,
+    which bounds the memory of heads that look at pairs; blocks are the same however many processes share them. If GPU
+    memory runs out, the error names the key to lower.
     """
     captions = encode_captions(retriever, text, keys, device, world)
     return score_items(retriever, captions, len(text), inputs, keys, device, world, workers)
@@ -119,15 +108,10 @@ MAX_COLUMNS_AT_ONCE = 2**13
 
 
 class Pairs:
-    """All pairs of encoded captions and items, scored in blocks.
+    """All pairs of encoded captions and ``m`` encoded items, scored in blocks of at most ``most`` pairs.
 
     Equal features of items are scored once: two items with the same features tie exactly, whereas a matrix product may
     round differently in different columns. All blocks have one number of rows, so that equal captions tie too.
-
-    Args:
-        retriever: the model.
-        captions, items: encoded; there are ``m`` items.
-        most: pairs of a block.
     """
 
     def __init__(self, retriever: Retriever, captions: Features, items: Features, m: int, most: int) -> None:
@@ -174,12 +158,9 @@ class Pairs:
             yield self.rows(slice(top, min(top + step, self.total)), world)
 
     def at(self, rows: np.ndarray, columns: np.ndarray, world: World = SINGLE_PROCESS) -> np.ndarray:
-        """Scores of some pairs, (p,), on every process: captions are shared among the processes.
+        """Scores (p,) of pairs of ``rows`` and ``columns``, on every process: captions are shared among the processes.
 
         Equal captions are scored once with equal items, as in a whole matrix.
-
-        Args:
-            rows, columns: int (p,) captions and items.
         """
         distinct, text_group = distinct_rows(self.captions, self.total)
         pairs = text_group.numpy()[rows] * self.distinct + self.group.numpy()[columns]
@@ -229,7 +210,7 @@ def compute_similarity(data: RunData, model: str, result: str) -> None:
 def count_cut(retriever: Retriever, captions: list[str]) -> CaptionsCut | None:
     """How many captions a text tower with a tokenizer of its own cuts; None where that is not known.
 
-    Of towers that read captions with the study's own tokenizer (``text``), the tables count them without the model.
+    For towers that read captions with the study's own tokenizer (``text``), the tables count them without the model.
     """
     backbone = retriever.backbone
     if backbone is None or backbone.tokenizer is not None or backbone.max_words is None:

@@ -26,12 +26,7 @@ LENGTH_TOLERANCE = 1e-5  # deviation of a vector's length from 1
 
 
 def write_submission(data: RunData, model: str, npz: str, result: str) -> None:
-    """Map the captions of ``npz`` and write ``id,embedding``, rows in its order and of unit length; then read it back.
-
-    Raises:
-        RewindError: for a model that maps no captions into the space of images, vectors of another width, or a file
-            that does not hold what was written.
-    """
+    """Map the captions of ``npz`` and write ``id,embedding`` in its order, of unit length; then read it back."""
     retriever = build_untrained_model(data)
     if not is_overridden(retriever.translate):
         raise RewindError(
@@ -50,11 +45,7 @@ def write_submission(data: RunData, model: str, npz: str, result: str) -> None:
 
 @torch.inference_mode()
 def translate_captions(retriever: Retriever, archive: NpzArchive, width: int | None, count: int) -> np.ndarray:
-    """Unit vectors float32 (n, D) of the captions of an npz file, read in blocks.
-
-    Raises:
-        RewindError: if there are not ``count`` rows, or they are not ``width`` wide, as the model was trained on.
-    """
+    """Unit vectors float32 (n, D) of the captions of an npz file of ``count`` rows, read in blocks."""
     member = check_embedding_matrix(archive, TEXT_MATRIX)
     if member.shape != (count, width):
         raise RewindError(
@@ -79,11 +70,7 @@ def write_submission_rows(path: Path, ids: list[str], vectors: np.ndarray) -> No
 
 
 def check_submission_rows(path: Path, ids: list[str], vectors: np.ndarray) -> None:
-    """Read a submission as the challenge does, and compare it with the vectors that were written.
-
-    Raises:
-        RewindError: naming the first row that is missing, unreadable, not of unit length or not what was written.
-    """
+    """Read a submission as the challenge does, and compare it with the vectors that were written."""
     with allow_long_cells(), Path(path).open(encoding="utf-8", newline="") as stream:
         rows = csv.reader(stream)
         if next(rows, None) != SUBMISSION_HEADER:

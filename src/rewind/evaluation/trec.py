@@ -42,23 +42,12 @@ QUERIES_PER_BLOCK = 500
 
 @dataclass(frozen=True)
 class RetrievalTask:
-    """The queries of one setting and direction.
+    """The queries of one setting and direction."""
 
-    Attributes:
-        queries: (n,) ids, escaped.
-        documents: (n, m) ids of each query's gallery, or (m,) if all queries share one.
-        scores: (n, m).
-        relevant: bool (n, m); each row has at least one.
-
-    >>> task = RetrievalTask(np.array(["a#0"]), np.array(["a", "b"]), np.array([[0.9, 0.2]]), np.array([[True, False]]))
-    >>> qrels_table(task).to_pylist()
-    [{'query': 'a#0', 'iteration': 0, 'document': 'a', 'relevance': 1}]
-    """
-
-    queries: np.ndarray
-    documents: np.ndarray
-    scores: np.ndarray
-    relevant: np.ndarray
+    queries: np.ndarray  # (n,) ids, escaped
+    documents: np.ndarray  # (n, m) ids of each query's gallery, or (m,) if all queries share one
+    scores: np.ndarray  # (n, m)
+    relevant: np.ndarray  # bool (n, m); each row has at least one
 
 
 def make_retrieval_task(
@@ -73,17 +62,6 @@ def make_retrieval_task(
 
     Binary has galleries of two: a clip and its twin, or their captions. A query of Binary from item to text is named
     ``<item>/<caption>``, because its caption is one of its documents, and tools drop a document with the query's name.
-
-    Args:
-        similarity: (n_captions, n_items).
-        captions: rows of the matrix: caption_id, video_id.
-        items: its columns: item_id, cluster_id, reversed.
-        setting: ``origin``, ``hard``, ``binary`` or ``test``.
-        direction: ``text_to_item`` or ``item_to_text``.
-        where: names the matrix in messages.
-
-    Raises:
-        RewindError: for scores that are not numbers, a repeated id, or a query with the name of a document.
     """
     captions, items = captions.reset_index(drop=True), items.reset_index(drop=True)
     _check(similarity, captions, items, where)
@@ -92,7 +70,7 @@ def make_retrieval_task(
 
 
 def qrels_table(task: RetrievalTask) -> pa.Table:
-    """The judgements: a row (query, iteration, document, relevance) per relevant document."""
+    """The judgements: a row per relevant document."""
     query, document = np.nonzero(task.relevant)
     names = task.documents[document] if task.documents.ndim == 1 else task.documents[query, document]
     count = len(query)
@@ -107,19 +85,11 @@ def qrels_table(task: RetrievalTask) -> pa.Table:
 
 
 def run_tables(task: RetrievalTask, tag: str, depth: int = RUN_DEPTH) -> Iterator[pa.Table]:
-    """The run, queries in order, documents from the highest score to the lowest.
+    """The run in tables of QUERIES_PER_BLOCK queries, documents from the highest score to the lowest.
 
     R@k for k up to ``depth`` and their bounds under ties are those of the whole ranking, and so is 1/rank if the truth
     is within ``depth``; a truth beyond it follows as the last document, with its true rank. Pairs without a score have
     no line.
-
-    Args:
-        task: the queries.
-        tag: names the run.
-        depth: documents per query, besides the best relevant one.
-
-    Yields:
-        Tables of QUERIES_PER_BLOCK queries: query, Q0, document, rank, score, tag.
 
     >>> task = RetrievalTask(np.array(["a#0"]), np.array(["a", "b"]), np.array([[0.9, 0.2]]), np.array([[True, False]]))
     >>> [(row["document"], row["rank"]) for table in run_tables(task, "demo") for row in table.to_pylist()]
@@ -218,7 +188,7 @@ def _check(similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, 
     shared = set(captions["caption_id"]) & set(items["item_id"])
     if shared:
         raise RewindError(
-            f"{where}: {min(shared)!r} is both a caption and an item, and tools drop a document called as the query; "
+            f"{where}: {min(shared)!r} is both a caption and an item, and tools drop a document named like the query; "
             "give captions ids of their own."
         )
 
@@ -235,22 +205,9 @@ def export_trec(
     target: Path,
     depth: int = RUN_DEPTH,
 ) -> list[Path]:
-    """Write ``qrels_<setting>_<direction>.txt`` and ``run_<method>_seed<k>_<setting>_<direction>.txt``.
+    """Write ``qrels_<setting>_<direction>.txt`` and ``run_<method>_seed<k>_<setting>_<direction>.txt`` into ``target``.
 
-    Args:
-        folder: the data set's folder.
-        dataset: its name.
-        settings, directions: which files there are.
-        similarity: method and seed → its matrix.
-        target: folder of the files.
-        depth: documents per query, see :func:`rewind.evaluation.trec.run_tables`.
-
-    Returns:
-        The files, in the order in which they were written.
-
-    Raises:
-        RewindError: from :func:`rewind.evaluation.trec.make_retrieval_task`; for a matrix whose captions or items are
-            not in the test split; or where runs have different queries.
+    Returns the files in the order in which they were written.
     """
     items, captions, _ = load_split(folder, dataset, "test")
     written: list[Path] = []

@@ -16,27 +16,15 @@ from rewind.data.captions import SAME_ITEM_COLUMN
 def binary_candidates(
     captions: pd.DataFrame, items: pd.DataFrame, queries: np.ndarray, direction: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The two candidates of each query of Binary as entries of the similarity matrix: the truth, then its rival.
+    """Rows (q, 2) and columns (q, 2) of the two candidates of each query of Binary: the truth, then its rival.
 
     From text to item a caption searches its clip and that clip's twin. From item to text its clip searches two
     captions: the caption and that of the twin. As in RTime-Binary, an original's k-th caption is paired with its
-    twin's k-th caption, or with the twin's last one if it has fewer.
-
-    Args:
-        captions: (n,) rows of the matrix: video_id.
-        items: (m,) its columns: item_id.
-        queries: (q,) row numbers of captions of originals whose twin is an item and has a caption, as
-            :func:`rewind.evaluation.ranking.setting_selection` selects them.
-        direction: ``text_to_item`` or ``item_to_text``.
-
-    Returns:
-        Rows (q, 2) and columns (q, 2): ``similarity[rows, columns]`` are the scores of truths and rivals.
+    twin's k-th caption, or with the twin's last one if it has fewer. Queries are rows as
+    :func:`rewind.evaluation.ranking.setting_selection` selects them.
 
     >>> captions = pd.DataFrame({"video_id": ["a", "a", "a_rev"]})
     >>> items = pd.DataFrame({"item_id": ["a", "a_rev"]})
-    >>> rows, columns = binary_candidates(captions, items, np.array([0, 1]), "text_to_item")
-    >>> rows.tolist(), columns.tolist()
-    ([[0, 0], [1, 1]], [[0, 1], [0, 1]])
     >>> rows, columns = binary_candidates(captions, items, np.array([0, 1]), "item_to_text")
     >>> rows.tolist(), columns.tolist()
     ([[0, 2], [1, 2]], [[0, 0], [0, 0]])
@@ -71,7 +59,7 @@ UNDESCRIBED, SAME_CLIP, SAME_WORDS = (
     "of clips that are their own reverse, frame by frame",
     "of words that a caption of the other direction has too",
 )
-"""Why captions of originals with a twin are no queries of Binary, in the order in which it is looked for."""
+"""Why captions of originals with a twin are not queries of Binary, in the order in which the reasons are looked for."""
 
 
 def caption_words(text: object) -> str:
@@ -84,7 +72,7 @@ def caption_words(text: object) -> str:
 
 
 def item_contents(items: pd.DataFrame) -> pd.Series:
-    """Content of each item, by its id: the same for items that are the same frame by frame, where that is known."""
+    """The content of each item, by its id: the same for items that are known to be the same frame by frame."""
     ids = items["item_id"].astype(str)
     if SAME_ITEM_COLUMN in items:
         same = items[SAME_ITEM_COLUMN].fillna("").astype(str)
@@ -93,11 +81,9 @@ def item_contents(items: pd.DataFrame) -> pd.Series:
 
 
 def why_not_in_binary(captions: pd.DataFrame, items: pd.DataFrame) -> pd.Series:
-    """Why captions of originals with a twin are no queries of Binary, by their row; empty for queries.
+    """Why captions of originals with a twin are not queries of Binary, by their row from 0; empty for queries.
 
-    Args:
-        captions: (n,) video_id and, where it is known, caption; rows from 0.
-        items: item_id, reversed and, where it is known, ``same_item_id``.
+    Captions are compared if there is a column ``caption``, clips if there is ``same_item_id``.
 
     >>> captions = pd.DataFrame({"video_id": ["a", "b", "a_rev"], "caption": ["it opens", "a door", "It opens."]})
     >>> items = pd.DataFrame({"item_id": ["a", "a_rev", "b", "b_rev"], "reversed": [0, 1, 0, 1]})
@@ -137,13 +123,9 @@ def count_binary_left_out(captions: pd.DataFrame, items: pd.DataFrame) -> dict[s
 def recall_ceiling(captions: pd.DataFrame, items: pd.DataFrame, direction: str) -> float:
     """The greatest R@1, in percent, that scores of words and frames can reach if all captions search all items.
 
-    Captions of the same words score every item alike, and the same items score every caption alike. So of the captions
-    with some words at most those of one clip can be right, and if that clip is there several times, they are right as
-    often as it is first among these.
-
-    Args:
-        captions, items: queries and gallery, as for :func:`why_not_in_binary`.
-        direction: ``text_to_item`` or ``item_to_text``.
+    Captions of the same words score every item alike, and the same items score every caption alike. So among captions
+    of the same words at most those of one clip can be right, and if that clip is listed several times, they are right
+    as often as it is first among these.
 
     >>> captions = pd.DataFrame({"video_id": ["a", "b", "b"], "caption": ["a door", "a door", "two doors"]})
     >>> items = pd.DataFrame({"item_id": ["a", "b"], "reversed": 0})
@@ -158,7 +140,7 @@ def recall_ceiling(captions: pd.DataFrame, items: pd.DataFrame, direction: str) 
         found = _most_found((text, content, 1 / copies[content]) for text, content, _ in pairs)
         return 100 * found / len(pairs)
     copies, own = Counter(text for text, *_ in pairs), Counter((text, video) for text, _, video in pairs)
-    # An item's captions of the same words are all right: they tie with those of other items alone.
+    # An item's captions of the same words are all right: they tie only with those of other items.
     asked = (
         (content, text, 1 / (copies[text] - own[text, video] + 1)) for text, content, video in dict.fromkeys(pairs)
     )

@@ -32,9 +32,7 @@ from rewind.optional_packages import open_clip
 def class_prompts(classes: Sequence[str], templates: str | Sequence[str]) -> list[str]:
     """Every template for the first class, then for the second, ….
 
-    Args:
-        classes: names.
-        templates: texts with ``{class}``, or ``simple`` or ``openai``: open_clip's templates for ImageNet.
+    Templates are texts with ``{class}``, or ``simple`` or ``openai``: open_clip's templates for ImageNet.
 
     >>> class_prompts(["cat", "dog"], ["a photo of a {class}"])
     ['a photo of a cat', 'a photo of a dog']
@@ -62,15 +60,7 @@ def resize_and_centre_crop(image: np.ndarray, size: int) -> np.ndarray:
 
 
 class ImageFrames:
-    """Images as clips of one frame: ``pixels`` uint8 (n, 1, 3, S, S) and ``mask`` (n, 1).
-
-    Args:
-        images: uint8 RGB (n, h, w, 3).
-        size: S, see :func:`resize_and_centre_crop`.
-
-    >>> ImageFrames(np.zeros((5, 32, 32, 3), np.uint8), 28).batch(np.array([0, 3]))["pixels"].shape
-    torch.Size([2, 1, 3, 28, 28])
-    """
+    """Images, uint8 RGB (n, h, w, 3), as clips of one frame: ``pixels`` uint8 (n, 1, 3, S, S) and ``mask`` (n, 1)."""
 
     copies = True  # batches are made by threads: resizing small images costs less than sending them between processes
 
@@ -87,20 +77,11 @@ class ImageFrames:
 
 
 class ZeroShotTask:
-    """Labelled images and the prompts of their classes, to be scored by a model once or after every epoch.
+    """Labelled images, uint8 RGB (n, h, w, 3), and prompts of their classes, to be scored once or after every epoch.
 
-    Args:
-        images: uint8 RGB (n, h, w, 3).
-        labels: (n,) indices into ``classes``.
-        classes: names.
-        templates: see :func:`class_prompts`.
-        size: side of the model's input.
-        keys: batch sizes.
-        frozen: the visual tower does not change between scorings, so its features are computed only in the first.
-
-    Attributes:
-        alike: number of classes that the last model could not distinguish from another, since its vocabulary lacks the
-            words of their names.
+    With ``frozen`` the visual tower does not change between scorings, so its features are computed only in the first.
+    ``alike`` is the number of classes that the last model could not distinguish from another, since its vocabulary
+    lacks the words of their names.
     """
 
     def __init__(
@@ -121,12 +102,9 @@ class ZeroShotTask:
     def credits(
         self, retriever: Retriever, device: torch.device, world: World = SINGLE_PROCESS, workers: int = 0
     ) -> np.ndarray:
-        """float64 (n,): 1 if the true class alone has the highest score, 1/k if it shares it with k − 1 others, else 0.
+        """float64 (n,): 1 if only the true class has the highest score, 1/k if it shares it with k − 1 others, else 0.
 
         All processes of ``world`` call it together and share the work.
-
-        Raises:
-            RewindError: for a retriever without towers, or scores that are not numbers.
         """
         backbone = require_towers(retriever)
         retriever.eval().to(device)
@@ -168,16 +146,12 @@ class ZeroShotTask:
 
 
 def require_towers(retriever: Retriever) -> Backbone:
-    """The towers that encode prompts and images.
-
-    Raises:
-        RewindError: if there are none.
-    """
+    """The towers that encode prompts and images; a retriever without them is refused."""
     backbone = retriever.backbone
     if backbone is None or isinstance(backbone, EmbeddingTowers):
         raise RewindError(
             f"evaluation.zero_shot: {type(retriever).__name__} has no towers that would encode prompts and images; "
-            "take such methods into a study of their own."
+            "put such methods into a study of their own."
         )
     return backbone
 
@@ -228,10 +202,10 @@ def _make_task(spec: RunSpec, keys: ZeroShot, count: int | None, frozen: bool) -
 
 
 def compute_zero_shot(data: RunData, model: str, result: str) -> None:
-    """Classify all images with a run's model and write an npz: ``credits`` float64 (n,), ``labels`` (n,), ``sha256`` of
-    the images' file, and ``alike``, the number of classes whose names read alike to the text tower.
+    """Classify all images with a run's model and write an npz.
 
-    Started by ``torchrun``, its processes share the work, and rank 0 writes the file.
+    It has ``credits`` float64 (n,), ``labels`` (n,), ``sha256`` of the images' file, and ``alike``, see
+    :class:`ZeroShotTask`. Started by ``torchrun``, its processes share the work, and rank 0 writes the file.
     """
     with join_process_group() as world:
         _classify(data, model, result, world)
@@ -239,7 +213,7 @@ def compute_zero_shot(data: RunData, model: str, result: str) -> None:
 
 def _classify(data: RunData, model: str, result: str, world: World) -> None:
     retriever, keys = load_trained_model(data, model), data.spec.evaluation.zero_shot
-    assert keys is not None  # the rule is of studies that ask for it
+    assert keys is not None  # the rule exists only for studies that request it
     task, sha256 = _make_task(data.spec, keys, None, False)
     credits = task.credits(retriever, job_device(), world, data.spec.frames.workers)
     if world.rank == 0:

@@ -16,14 +16,10 @@ from rewind.workflow.checksums import verify_files_below
 
 
 def export_clip4clip(run: Path, out: Path) -> None:
-    """Write the model of a finished run in CLIP4Clip's format.
-
-    Args:
-        run: folder with the run's ``model.safetensors`` and ``run.json``.
-        out: file to write, atomically.
+    """Write the model of a finished run, the folder ``run``, in CLIP4Clip's format, atomically.
 
     Raises:
-        RewindError: if there is no finished run, or its model is none that CLIP4Clip has.
+        RewindError: if there is no finished run, or CLIP4Clip does not have its model.
     """
     verify_files_below(run, "run.json", "model.safetensors")
     spec = read_user_json(run / "run.json").get("spec", {})

@@ -27,7 +27,7 @@ def add_export_commands(commands: argparse._SubParsersAction[Any]) -> None:
     mteb.add_argument(
         "--copy",
         action="store_true",
-        help="copy the clips into it too (default: they stay beside the dataset, in results/data/<dataset>/clips)",
+        help="copy the clips into it too (default: they stay next to the dataset, in results/data/<dataset>/clips)",
     )
     mteb.set_defaults(command=_export_mteb)
     importer = commands.add_parser(

@@ -35,10 +35,9 @@ EncoderInput = str | ClipFrames
 
 
 def load_encoder(folder: str | Path, say: Callable[[str], None] = print, trust: bool = False) -> RunEncoder:
-    """The encoder of a finished run.
+    """The encoder of a finished run, ``results/<study>/runs/<method>/seed<k>``.
 
     Args:
-        folder: ``results/<study>/runs/<method>/seed<k>``.
         say: takes sentences about what was found.
         trust: also run code that is not Rewind's, such as a head of your own: only for results that you trust.
 
@@ -64,12 +63,8 @@ class RunEncoder:
 
     It has the methods of MTEB's ``EncoderProtocol`` and the usual ones of sentence-transformers. Frames are chosen,
     resized and cropped as in the run's own evaluation, and rows are encoded ``evaluation.batch_size`` at a time, always
-    as many, because other batch sizes can change the last digits and so break ties.
-
-    Args:
-        run: the finished run.
-        retriever: its model, in evaluation mode on its device.
-        backbone: prepares captions, and makes frame features for baselines that read features only.
+    this many, because other batch sizes can change the last digits and so break ties. ``backbone`` prepares captions,
+    and makes frame features for baselines that read only features.
     """
 
     def __init__(self, run: FinishedRun, retriever: Retriever, backbone: Backbone) -> None:
@@ -196,12 +191,7 @@ class RunEncoder:
 
 
 class _InputReader:
-    """Reads a caption as it is, and a clip as the frames that the run sees of it.
-
-    Args:
-        keys: the block ``frames``: how frames are chosen, and their size.
-        count: largest number of frames.
-    """
+    """Reads a caption as it is, and a clip as the at most ``count`` frames that the run sees of it."""
 
     def __init__(self, keys: Frames, count: int) -> None:
         self.keys, self.count = keys, count
@@ -265,7 +255,7 @@ class _DecoderFrames:
 
 
 def _batched(rows: Iterable[EncoderInput], size: int) -> Iterator[list[EncoderInput]]:
-    """Lists of ``size`` rows, the last one shorter (``itertools.batched`` is there from Python 3.12 on)."""
+    """Lists of ``size`` rows, the last one shorter (``itertools.batched`` exists from Python 3.12 on)."""
     part: list[EncoderInput] = []
     for row in rows:
         part.append(row)

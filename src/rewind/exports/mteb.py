@@ -1,4 +1,4 @@
-"""Exchange with MTEB: a dataset as a Python module of tasks, and the scores that MTEB kept of such a task.
+"""Exchange with MTEB: a dataset as a Python module of tasks, and the scores that MTEB kept for such a task.
 
 ``rewind export mteb`` calls :func:`export_tasks`, ``rewind import mteb`` calls :func:`import_predictions`.
 """
@@ -32,7 +32,7 @@ from rewind.workflow.what_ran import study_that_ran
 # ---- Writing a prepared dataset as MTEB tasks ----------------------------------------------------------------------
 
 TASKS_TEMPLATE = Path(__file__).parent / "templates/mteb_tasks.py"
-"""The file that is copied beside the exported data and reads it: it needs MTEB, but not Rewind."""
+"""The file that is copied next to the exported data and reads it: it needs MTEB, but not Rewind."""
 DIRECTION_ENDINGS = {"text_to_item": "T2V", "item_to_text": "V2T"}  # of the tasks' names
 TASK_DESCRIPTIONS = {
     ("origin", "T2V"): "Find the clip that a caption describes, among clips that play forwards.",
@@ -47,17 +47,14 @@ TASK_DESCRIPTIONS = {
 
 
 def export_tasks(name: str, out: Path, copy: bool = False, config: Path = Path("config")) -> list[str]:
-    """Write MTEB tasks over the test split of a dataset, one for each setting and direction.
+    """Write MTEB tasks over the test split of a dataset, one for each setting and direction; returns their names.
 
     Args:
         name: a study (its dataset, settings and directions) or a dataset (all that it can have): the name, or the path
             of the YAML file.
         out: folder to write; Python imports it by its name.
-        copy: copy the clips into it; otherwise they are extracted from their shards beside the dataset's other files.
+        copy: copy the clips into it; otherwise they are extracted from their shards next to the dataset's other files.
         config: folder of ``studies`` and ``datasets``.
-
-    Returns:
-        The names of the tasks.
 
     Raises:
         RewindError: if there is no such study or dataset, its data are not prepared, its items are not clips, or
@@ -87,7 +84,7 @@ def export_tasks(name: str, out: Path, copy: bool = False, config: Path = Path("
 
 
 def _requested(name: str, config: Path) -> tuple[Dataset, list[str], list[str]]:
-    """The dataset, settings (empty: those that the data allow) and directions of a study, or of a dataset alone."""
+    """The dataset, settings (empty: those that the data allow) and directions of a study, or of a dataset itself."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else None
     if path is not None:
         config, kind = path.parent.parent, path.parent.name
@@ -126,7 +123,7 @@ def _check_folder(out: Path) -> None:
 def _clip_files(folder: Path, items: pd.DataFrame, target: Path | None) -> dict[str, dict[str, Any]]:
     """Extract each item's clip: item → its path as a file, and whether it is a reversed twin.
 
-    The files are written to ``target``, with paths relative to it, or else beside the dataset, with absolute paths.
+    The files are written to ``target``, with paths relative to it, or else next to the dataset, with absolute paths.
     """
     clips = {}
     for item, clip_path, twin in zip(items["item_id"], items["path"], items["reversed"], strict=True):
@@ -221,14 +218,7 @@ def import_predictions(path: Path, out: Path) -> str:
 
     Rows are captions and columns are items, in whichever direction the task searches. A matrix needs the score of
     every pair. MTEB keeps the best 1000 documents of a query, and the best 4000 in tasks that Rewind exported; a task
-    with candidates (Binary) never has all pairs. A TREC run may lack pairs.
-
-    Args:
-        path: the file that MTEB wrote.
-        out: file to write.
-
-    Returns:
-        A sentence about what was written.
+    with candidates (Binary) never has all pairs. A TREC run may lack pairs. Returns a sentence about what was written.
 
     Raises:
         RewindError: for a file of another kind, several splits, a query without documents, an id that no dataset can

@@ -1,12 +1,12 @@
-"""Results that travel: a finished study in one file, and how such a file is read when somebody else made it.
+"""Results that travel: a finished study in one file, and how such a file is read when somebody else wrote it.
 
 ``rewind share`` writes the file, ``rewind board`` reads it. It is a zip archive of members that are not compressed,
-with names from a closed list, and a ``manifest.json`` with the SHA-256 of every other member. There are neither clips
-nor captions in it, and weights where they are asked for alone.
+with names from a closed list, and a ``manifest.json`` with the SHA-256 of every other member. It holds neither clips
+nor captions, and weights only on request.
 
 Whoever reads it trusts nothing: names, sizes and kinds of all members are checked before one is read, every member is
 compared with its SHA-256, and what a board needs is unpacked to a temporary folder under names that are checked. No
-member is ever run, unpickled or opened by a library that could. A checksum says that the file is whole, not who made
+member is ever run, unpickled or opened by a library that could. A checksum shows that the file is whole, not who wrote
 it.
 """
 
@@ -35,7 +35,7 @@ from rewind.io.files import atomic_write, non_file_kind, read_csv, read_json, re
 from rewind.io.strict import check_json_escapes, decode_utf8, parse_json, strict_json_decoder
 from rewind.packaged import installed_version
 from rewind.report.board.studies import BASELINE, StudyCard
-from rewind.report.setting_table import SETTING_TITLES
+from rewind.tables.settings import SETTING_TITLES
 from rewind.workflow.checksums import recorded_files, verify_files_below
 
 SHARED_FORMAT = 1
@@ -71,7 +71,7 @@ PACKED = {
 scripts and is left out."""
 
 WEIGHTS = {"runs/*/seed*/model.safetensors": rf"{_RUN}/model\.safetensors"}
-"""The same of weights."""
+"""The same for weights."""
 
 _MADE = (re.escape(CARD), rf"mteb/{_NAME}/{_NAME}\.json", rf"model-index/{_NAME}\.yaml")
 _MEMBER = re.compile("|".join([*_MADE, *PACKED.values(), *WEIGHTS.values()]))
@@ -89,20 +89,14 @@ _EARLIEST = (1980, 1, 1, 0, 0, 0)  # the same results give the same bytes
 
 
 def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False) -> tuple[list[str], list[str]]:
-    """Pack a finished study: what its jobs recorded, and nothing that is there besides.
+    """Pack a finished study: what its jobs recorded, and nothing else that lies there.
 
-    Args:
-        results: folder of its results.
-        card: its names.
-        out: file to write.
-        weights: also pack the checkpoints of all runs.
-
-    Returns:
-        Names of the members, in order, and of files that no job recorded, which are left out.
+    Returns names of the members, in order, and of files that no job recorded, which are left out. With ``weights`` the
+    checkpoints of all runs are packed too.
 
     Raises:
-        RewindError: if there are no results, or a file is a link that leads out of the study, no regular file, or not
-            as its job left it.
+        RewindError: if there are no results, or a file is a link that leads out of the study, not a regular file, or
+            not as its job left it.
     """
     files, left_out = _files_to_pack(results, weights)
     recorded = recorded_files(results)
@@ -160,7 +154,7 @@ def _copied(source: IO[bytes], target: IO[bytes]) -> str:
 def _files_to_pack(results: Path, weights: bool) -> tuple[dict[str, Path], list[str]]:
     """Name of a member → its file; and names of those that no job recorded, where the study has checksums.
 
-    Files of other names are no part of a shared file.
+    Files of other names are not part of a shared file.
     """
     patterns = PACKED | (WEIGHTS if weights else {})
     found = {
@@ -199,7 +193,7 @@ def _file_fault(path: Path, results: Path, recorded: Collection[Path]) -> str:
                     f"{where}: a link that leads out of the study; put the study's own file in its place, or remove it."
                 )
     if not path.is_file():
-        return f"{printable_name(path)}: this is {non_file_kind(path) or 'no file'}; remove it."
+        return f"{printable_name(path)}: this is {non_file_kind(path) or 'not a file'}; remove it."
     if not recorded and path.stat().st_nlink > 1:
         return f"{printable_name(path)}: a file with other names (hard links); put a copy in its place, or remove it."
     return ""
@@ -248,15 +242,8 @@ def mteb_results(card: StudyCard, rows: pd.DataFrame, revision: str) -> dict[str
     """Results of a method in the form of MTEB's result files, one for each setting and direction.
 
     Scores are means over seeds and have the names that the tasks of ``rewind export mteb`` give them: those of MTEB's
-    own that count tied documents otherwise are left out.
-
-    Args:
-        card: of the study.
-        rows: of ``metrics.csv``, of one method.
-        revision: digest of its data.
-
-    Returns:
-        Name of the task → MTEB's ``TaskResult`` as plain values.
+    own that count tied documents otherwise are left out. ``rows`` are those of ``metrics.csv`` of one method,
+    ``revision`` is the digest of its data. The result maps the task to MTEB's ``TaskResult`` as plain values.
     """
     results = {}
     for (setting, direction), runs in rows.groupby(["setting", "direction"], sort=False):
@@ -283,11 +270,7 @@ def mteb_results(card: StudyCard, rows: pd.DataFrame, revision: str) -> dict[str
 def model_index(card: StudyCard, method: str, rows: pd.DataFrame, revision: str) -> str:
     """The ``model-index`` of a Hugging Face model card, as YAML.
 
-    Args:
-        card: of the study.
-        method: its name.
-        rows: of ``statistics/intervals.csv``, of this method.
-        revision: digest of its data.
+    ``rows`` are those of ``statistics/intervals.csv`` of this method, ``revision`` is the digest of its data.
     """
     noun = "image" if card.items == "images" else "video"
     results = []
@@ -316,20 +299,14 @@ def _model_index_metric(card: StudyCard, setting: str, row: Mapping[Any, Any]) -
     return {"type": kind, "name": f"{name}{ends}{seeds}", "value": round(float(row["estimate"]), 4)}
 
 
-# ---- Reading what somebody else made -------------------------------------------------------------------------------
+# ---- Reading what another user wrote -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SharedStudy:
-    """A shared file that was checked, as far as a board needs it.
+    """A shared file that was checked, as far as a board needs it."""
 
-    Attributes:
-        folder: temporary folder with its numbers, laid out as a folder of results.
-        card: its names.
-        manifest: what the file says of itself.
-    """
-
-    folder: Path
+    folder: Path  # temporary, with its numbers, laid out as a folder of results
     card: StudyCard
     manifest: Mapping[str, Any]
 
@@ -339,10 +316,10 @@ def opened_share(path: Path) -> Iterator[SharedStudy]:
     """A file of ``rewind share``, checked, with what a board reads in a temporary folder until the block ends.
 
     Raises:
-        RewindError: naming the file and its member, if it is no such file, was damaged, was made by a newer version, or
-            holds anything that ``rewind share`` does not write: another name or one that leads out of the folder, a
-            name twice, a link, a compressed or encrypted member, too many members, or a text that is too long or not
-            UTF-8.
+        RewindError: naming the file and its member, if it is not such a file, was damaged, was written by a newer
+            version, or holds anything that ``rewind share`` does not write: another name or one that leads out of the
+            folder, a name twice, a link, a compressed or encrypted member, too many members, or a text that is too long
+            or not UTF-8.
     """
     remedy = "ask for the file again"
     with tempfile.TemporaryDirectory(prefix="rewind-share-") as temporary:
@@ -369,7 +346,7 @@ _LOCATOR64 = struct.Struct("<4sLQL")
 
 
 def _check_directory(path: Path, stream: BinaryIO) -> None:
-    """Refuse what is no zip archive, or one whose list of members is too long, before Python reads the list."""
+    """Refuse what is not a zip archive, or one whose list of members is too long, before Python reads the list."""
     size = stream.seek(0, 2)
     end = _tail(stream, size, _END)
     if end is None or end[0] != b"PK\x05\x06" or end[7]:
@@ -395,7 +372,7 @@ def _tail(stream: BinaryIO, end: int, layout: struct.Struct) -> tuple[Any, ...] 
 
 
 def _checked_members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """All members by name; nothing is read of them."""
+    """All members by name; none of them is read."""
     members: dict[str, zipfile.ZipInfo] = {}
     infos = archive.infolist()
     if len(infos) > MAX_MEMBERS:
@@ -403,18 +380,18 @@ def _checked_members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.
     for info in infos:
         fault = _member_fault(info)
         if not fault and info.filename in members:
-            fault = "it is there twice"
+            fault = "it is listed twice"
         if fault:
             raise RewindError(f"{path}: member {info.orig_filename!r:.120}: {fault}; do not use this file.")
         members[info.filename] = info
-    # Members of a whole file lie beside each other: sizes that add up to more are a lie or share their bytes.
+    # Members of a whole file are adjacent: sizes that add up to more are a lie or share their bytes.
     if sum(info.file_size for info in infos) > path.stat().st_size:
         raise RewindError(f"{path}: its members claim to be larger than the file; do not use this file.")
     return members
 
 
 def _member_fault(info: zipfile.ZipInfo) -> str:
-    """What is wrong with a member, as far as the list of members says; empty for one that may be read."""
+    """What is wrong with a member by the list of members; empty for one that may be read."""
     name = info.orig_filename
     parts = re.split(r"[/\\]", name)
     if ".." in parts or name.startswith(("/", "\\")) or ":" in name:

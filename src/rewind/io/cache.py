@@ -7,25 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rewind.hashing import stable_hash
 from rewind.io.files import read_cached_json, write_text
 
 
 class JsonCache:
     """Values by a hash of all that they depend on, kept in a JSON file between two commands.
 
-    Args:
-        path: the file; None: values are kept in memory alone.
-        limit: number of entries that are kept in the file, those that were added last.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "cache.json"
-    >>> cache = JsonCache(path, limit=2)
-    >>> for key in ("first", "second", "third"):
-    ...     cache[key] = len(key)
-    >>> cache.save(); JsonCache(path).get("third"), "first" in JsonCache(path)
-    (5, False)
-    >>> _ = path.write_text("{ cut off"); "third" in JsonCache(path)
-    False
+    Without a path, values are kept only in memory; the file keeps the ``limit`` entries that were added last.
     """
 
     def __init__(self, path: Path | None = None, limit: int = 1000) -> None:
@@ -55,3 +44,11 @@ class JsonCache:
         with contextlib.suppress(OSError):  # a read-only checkout can still be looked at
             write_text(self.path, json.dumps(newest))
         self.changed = False
+
+
+def file_stamp(path: str) -> str:
+    """A hash of a file's path, size and time, without reading it: it may have gigabytes."""
+    if not Path(path).is_file():
+        return stable_hash(path)
+    stat = Path(path).stat()
+    return stable_hash(path, stat.st_size, stat.st_mtime_ns)

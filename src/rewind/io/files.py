@@ -42,7 +42,7 @@ _NON_FILE_KINDS = {
     stat.S_IFBLK: "a device",
 }
 DURABLE_SUFFIXES = frozenset({".safetensors", ".pt", ".bin", ".tar"})
-"""Suffixes of files that take hours to make again: models, training states, shards of clips."""
+"""Suffixes of files that take hours to compute again: models, training states, shards of clips."""
 SAVE_AS_UTF8 = "save it as UTF-8"
 _MAX_REASON_CHARACTERS = 200  # of a library's message
 # Columns of Rewind's own CSVs that are text whatever they look like.
@@ -61,11 +61,8 @@ def check_id(value: object, where: str) -> str:
     """Return ``value`` as an id that is safe as a file name.
 
     Raises:
-        RewindError: if it is empty, longer than 200 characters, or holds anything but letters, digits, ``.``, ``_``
+        RewindError: if it is empty, longer than 200 characters, or contains anything but letters, digits, ``.``, ``_``
             and ``-`` (so no id can name a path outside the results folder).
-
-    >>> check_id("video_0012", "clips.csv: row 3")
-    'video_0012'
     """
     text = str(value)
     if not _SAFE_ID.fullmatch(text) or ".." in text:
@@ -82,10 +79,9 @@ def check_id(value: object, where: str) -> str:
 def require_regular_file(path: str | Path, missing: str = "", missing_ok: bool = False) -> None:
     """Refuse what is not a file before it is opened: opening a named pipe waits for ever, and a device may never end.
 
-    ``/dev/stdin`` and the paths of a shell's ``<(…)`` may be pipes.
+    ``/dev/stdin`` and the paths of a shell's ``<(…)`` may be pipes; links are followed.
 
     Args:
-        path: a file that a user names; links are followed.
         missing: added to the message for a missing file, such as its key and how to get it.
         missing_ok: let a missing file pass, for a caller with a better message.
 
@@ -115,14 +111,10 @@ def require_regular_file(path: str | Path, missing: str = "", missing_ok: bool =
 
 
 def non_file_kind(path: str | Path) -> str:
-    """What is in the place of a file, for example "a named pipe"; empty for a file, or where nothing is.
-
-    >>> non_file_kind("/")
-    'a folder'
-    """
+    """What is in the place of a file, for example "a named pipe"; empty for a file, or where nothing is."""
     try:
         return _NON_FILE_KINDS.get(stat.S_IFMT(os.stat(path).st_mode), "")
-    except (OSError, ValueError):  # nothing is there, or no file can have this name
+    except (OSError, ValueError):  # the file does not exist, or no file can have this name
         return ""
 
 
@@ -130,9 +122,6 @@ def require_intact_archive(path: str | Path) -> None:
     """Refuse a zip archive with a damaged member; a file that is not a zip archive passes.
 
     PyTorch saves zip archives with a CRC-32 of every tensor, but does not check them when it loads.
-
-    Raises:
-        RewindError: naming the file.
     """
     if not zipfile.is_zipfile(path):
         return
@@ -161,19 +150,15 @@ def reading_user_file(path: str | Path, what: str, remedy: str = "write it again
         RewindError: naming the file and why it cannot be read; one that the block raises itself stays as it is.
         MemoryError, OSError, RuntimeError: for faults of the machine (no memory, no space, a disk that fails), which
             pass as they are; :func:`rewind.system_errors.user_message` then names the file.
-
-    >>> with tempfile.NamedTemporaryFile(suffix=".npz") as file, reading_user_file("/dev/null", "npz"):
-    ...     np.load(file.name)
-    Traceback (most recent call last):
-        ...
-    rewind.errors.RewindError: /dev/null: this is a device; save its content in a file, and name that.
     """
     require_regular_file(path, missing)
+    if what.startswith(("npy", "npz")):
+        _refuse_structured_arrays(Path(path), what)
     try:
         yield
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # panics of libraries in Rust (safetensors) are no `Exception`
+    except BaseException as error:  # panics of libraries in Rust (safetensors) are not an `Exception`
         # A reader inside the block may have turned a full disk into "cannot be read": its cause is the error to report.
         cause = error.__cause__ if isinstance(error, RewindError) and error.__cause__ else error
         if is_system_error(cause):
@@ -182,12 +167,34 @@ def reading_user_file(path: str | Path, what: str, remedy: str = "write it again
         if isinstance(error, RewindError) or _is_about_other_file(error, path):
             raise
         kind = kind_of_file(path)
-        # What begins as it should is broken; of archives it cannot be told.
+        # A file that begins correctly is broken; of archives this is not known.
         wanted = ("compressed", "archive", *(["Parquet"] * ("Parquet" in what)), *([".npy"] * ("npy" in what)))
         if kind and not any(word in kind for word in wanted):
             raise RewindError(f"{printable_name(path)}: not a {what.partition(',')[0]}: the file {kind}.") from error
         reason = f"not a readable {what} ({_short_reason(error)})"
         raise RewindError(f"{printable_name(path)}: {reason}; {remedy}.") from error
+
+
+_STRUCTURED = b"\x93NUMPY\x03"
+
+
+def _refuse_structured_arrays(path: Path, what: str) -> None:
+    """Refuse version 3 of the npy format, which NumPy writes for structured arrays only: no reader here looks at its
+    header, and NumPy allocates whatever that promises. It is here since readers' code counts for results; a guard's
+    does not.
+    """
+    # What else is wrong with the file, its reader reports.
+    with contextlib.suppress(OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        with path.open("rb") as stream:
+            starts = [stream.read(len(_STRUCTURED))]
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                starts += [archive.open(name).read(len(_STRUCTURED)) for name in archive.namelist()]
+        if any(start.startswith(_STRUCTURED) for start in starts):
+            raise RewindError(
+                f"{printable_name(path)}: not a readable {what} (version 3 of the npy format, for structured arrays); "
+                "save arrays of numbers, and of text, with numpy.save or numpy.savez."
+            )
 
 
 _KINDS = {
@@ -222,8 +229,6 @@ def file_kind(beginning: bytes) -> str:
 
     >>> file_kind(b"<!DOCTYPE html><html>")
     'is a web page (HTML), as a server sends it in place of a file; download the file itself'
-    >>> file_kind(b"item_id,caption")
-    ''
     """
     if beginning.startswith(b"PK\x03\x04") and (b"[Content_Types].xml" in beginning or b"xl/" in beginning):
         return "is an Excel workbook (.xlsx); save the sheet as CSV in UTF-8"
@@ -250,7 +255,7 @@ def _is_about_other_file(error: BaseException, path: str | Path) -> bool:
 
 
 def _short_reason(error: BaseException) -> str:
-    """The first line of a library's message, with the class of the error where the message alone says little."""
+    """The first line of a library's message, with the class of the error where it explains little by itself."""
     line = next(iter(str(error).strip().splitlines()), "")
     line = "".join(letter if letter.isprintable() else "\ufffd" for letter in line)  # may quote a broken file
     if not line or isinstance(error, LookupError | AttributeError | AssertionError):
@@ -260,11 +265,7 @@ def _short_reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def name_file_in_errors(path: str | Path) -> Iterator[None]:
-    """Around work on the content of a file: note its name on faults of the machine, such as a lack of memory.
-
-    Raises:
-        MemoryError, OSError, RuntimeError: what the block raises, with the file's name.
-    """
+    """Around work on the content of a file: note its name on faults of the machine, such as a lack of memory."""
     try:
         yield
     except Exception as error:
@@ -274,11 +275,7 @@ def name_file_in_errors(path: str | Path) -> Iterator[None]:
 
 
 def reraise_system_error(error: BaseException, path: str | Path) -> None:
-    """Raise ``error`` again if it is a fault of the machine; else return, so that the caller goes on without the file.
-
-    Raises:
-        MemoryError, OSError, RuntimeError: the error, with the file's name.
-    """
+    """Raise ``error`` again if it is a fault of the machine; else the caller goes on without the file."""
     if is_system_error(error):
         attach_file_name(error, path)
         raise error
@@ -289,15 +286,12 @@ def reraise_system_error(error: BaseException, path: str | Path) -> None:
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` that replaces it when the block ends without an error.
+    """Yield a temporary path next to ``path`` that replaces it when the block ends without an error.
 
     A job killed at any moment leaves either the old file or the new one, and perhaps a hidden ``.<name>.<pid>.part``
-    file. The suffix is kept, because writers such as ffmpeg choose their format by it. Files that take long to make
+    file. The suffix is kept, because writers such as ffmpeg choose their format by it. Files that take long to write
     again (:data:`DURABLE_SUFFIXES`) also survive a power cut: they are flushed to the disk before they get their name,
     and so is their folder afterwards.
-
-    Raises:
-        RewindError: if ``path`` is a folder, a device or a pipe.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with atomic_write(Path(folder) / "runs" / "notes.txt") as temporary:
@@ -325,15 +319,11 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
 
 
 def require_file_target(path: Path) -> None:
-    """Refuse to put a file where there is a folder, a device or a pipe.
-
-    Raises:
-        RewindError: naming it.
-    """
+    """Refuse to put a file where there is a folder, a device or a pipe."""
     try:
         mode = path.stat().st_mode
     except OSError:
-        return  # nothing there yet, or a path that cannot be looked at: writing will report that
+        return  # it does not exist yet, or cannot be inspected: writing will report that
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
         raise RewindError(f"{path}: {kind}, but a file is to be written; name a file.")
@@ -377,7 +367,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_cached_json(path: Path | None) -> Any:
-    """The content of a JSON file that only saves work; None where it is absent or broken: it can be computed anew."""
+    """The content of a JSON file that only saves work; None where it is absent or broken: it can be computed again."""
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else None
     except (OSError, ValueError, RecursionError):
@@ -401,9 +391,6 @@ def read_csv(path: str | Path, text: tuple[str, ...] = ()) -> pd.DataFrame:
     """Read a CSV written by :func:`write_csv`; columns named in ``text`` and every ``*_id`` stay strings.
 
     Ids such as ``0012`` must not turn into numbers, and a caption ``NA`` is a word, not a missing value.
-
-    Raises:
-        RewindError: with the file's name, if it is missing, empty or no CSV.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_csv(Path(folder) / "items.csv", pd.DataFrame({"item_id": ["0012"], "caption": ["NA"], "rank": [3]}))
@@ -473,13 +460,9 @@ def write_npz(path: str | Path, **arrays: Any) -> None:
 
 @dataclass(frozen=True)
 class ArrayParts:
-    """An array that memory need not hold: its parts from top to bottom, all of one dtype, with ``rows`` rows together.
+    """An array that need not fit in memory: its parts from top to bottom, all of one dtype."""
 
-    >>> ArrayParts(3, iter([np.zeros((2, 4)), np.ones((1, 4))])).rows
-    3
-    """
-
-    rows: int
+    rows: int  # of all parts together
     parts: Iterator[np.ndarray]
 
 
@@ -513,9 +496,9 @@ def write_stored_npz(path: str | Path, **arrays: np.ndarray | ArrayParts) -> Non
 
 
 def open_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> tuple[Path, IO[bytes]] | None:
-    """Where a member of a tar archive goes below ``folder``, and its content; None for no file, or one that leads out.
+    """Where a member of a tar archive goes below ``folder``, and its content; None if it is not a file, or leads out.
 
-    ``extractall`` refuses such members from Python 3.11.4 on alone.
+    ``extractall`` refuses such members only from Python 3.11.4 on.
 
     >>> import io
     >>> data = io.BytesIO()
@@ -535,13 +518,8 @@ def open_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path)
 def check_output_file(path: Path, option: str, same_kind: Callable[[Path], bool] | None = None) -> None:
     """Refuse an output file that could not be written in the end, or that would overwrite something else.
 
-    Args:
-        path: file to write.
-        option: the option that names it, for messages.
-        same_kind: whether an existing file is an earlier output of the same kind; None: any file is replaced.
-
-    Raises:
-        RewindError: if it is a folder or a device, its folder cannot be written, or it holds something else.
+    ``option`` names the file in messages. ``same_kind`` tells whether an existing file is an earlier output of the same
+    kind; None: any file is replaced.
     """
     try:
         require_file_target(path)
@@ -554,11 +532,7 @@ def check_output_file(path: Path, option: str, same_kind: Callable[[Path], bool]
 
 
 def check_output_folder(path: Path, option: str) -> None:
-    """Refuse an output folder that could not be written in the end.
-
-    Raises:
-        RewindError: if it is a file, or cannot be written.
-    """
+    """Refuse an output folder that could not be written in the end."""
     try:
         if path.exists() and not path.is_dir():
             raise RewindError(f"{path}: not a folder; name one, or remove it.")
@@ -568,13 +542,13 @@ def check_output_folder(path: Path, option: str) -> None:
 
 
 def _check_folder_writable(folder: Path) -> None:
-    """Write a temporary file where the folder is or will be made; it is gone afterwards, whether this fails or not."""
+    """Write a temporary file where the folder is or will be; it is gone afterwards, whether this fails or not."""
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=existing) as stream:
             stream.write(b"rewind writes here\n")
     except OSError as error:
-        error.filename = str(existing)  # instead of the temporary file, which nobody named
+        error.filename = str(existing)  # instead of the temporary file, which the user did not name
         if user_message(error) is None:
             reason = f"nothing can be written here ({error.strerror}); name another place"
             raise RewindError(f"{printable_name(existing)}: {reason}.") from error
@@ -582,13 +556,7 @@ def _check_folder_writable(folder: Path) -> None:
 
 
 def archive_contains(*names: str) -> Callable[[Path], bool]:
-    """A check of whether a file is a zip archive (npz, PyTorch) with one of these files in it, in whichever folder.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_npz(Path(folder) / "scores.npz", similarity=np.eye(2))
-    ...     print(archive_contains("similarity.npy")(Path(folder) / "scores.npz"))
-    True
-    """
+    """A check of whether a file is a zip archive (npz, PyTorch) with one of these files in it, in whichever folder."""
 
     def check(path: Path) -> bool:
         try:

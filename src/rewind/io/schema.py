@@ -28,28 +28,22 @@ class Column:
     """What the cells of a column, or the values of a key, may be.
 
     Attributes:
-        optional: whether the column may be missing.
         filled: whether no cell may be empty.
         is_id: an id: filled, and white space around it is refused, since with it the id would be another one.
         kind: ``texts``: a list of texts; ``number`` or ``whole``: a number, in a CSV written as one; ``id``: text or a
             whole number.
         choices: the only values there may be, besides an empty cell where ``filled`` is false.
         least: smallest value of a number; all are finite.
-        prose: whether it is a caption: a list that is written as text is none.
-        within: what the path in a cell must stay inside of, for example ``source.videos``.
-
-    >>> Column(choices=("1", "0"), optional=True).filled
-    False
     """
 
-    optional: bool = False
+    optional: bool = False  # whether the column may be missing
     filled: bool = False
     is_id: bool = False
     kind: Literal["text", "texts", "number", "whole", "id"] = "text"
     choices: tuple[str, ...] = ()
     least: float = -math.inf
-    prose: bool = False
-    within: str = ""
+    prose: bool = False  # whether it is a caption: a list that is written as text is refused
+    within: str = ""  # what the path in a cell must stay inside of, for example ``source.videos``
 
 
 TEXT, FILLED, ID = Column(), Column(filled=True), Column(is_id=True, filled=True)
@@ -60,21 +54,11 @@ OPTIONAL, TEXTS = Column(optional=True), Column(kind="texts")
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a table.
-
-    Attributes:
-        columns: by name.
-        others: whether further columns are allowed; they are not checked.
-        unique: groups of columns; no two rows have the same cells in all columns of a group.
-
-    >>> schema = Schema({"caption_id": ID, "foil": FILLED, "kind": OPTIONAL}, unique=(("caption_id", "foil"),))
-    >>> schema.needed, schema.optional
-    (('caption_id', 'foil'), ('kind',))
-    """
+    """The columns of a table, by name."""
 
     columns: Mapping[str, Column]
-    others: bool = False
-    unique: tuple[tuple[str, ...], ...] = ()
+    others: bool = False  # whether further columns are allowed; they are not checked
+    unique: tuple[tuple[str, ...], ...] = ()  # no two rows have the same cells in all columns of such a group
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -93,13 +77,6 @@ class Schema:
 class RowChecks:
     """Checks the rows of one file, one after the other.
 
-    Attributes:
-        schema: of the file.
-        known: column → the ids that its cells may name.
-        of: what has these ids, for messages: ``the test split``.
-        left_out: None: an unknown id is refused; a list: its row is left out, and the list gains its place.
-        noun: what the file's rows are called.
-
     >>> checks = RowChecks(Schema({"caption_id": ID}, unique=(("caption_id",),)), {"caption_id": {"v0#0"}}, "the data")
     >>> checks.take("a.csv: row 2", {"caption_id": "v0#0"})
     True
@@ -110,14 +87,14 @@ class RowChecks:
     """
 
     schema: Schema
-    known: Mapping[str, Collection[str]] = field(default_factory=dict)
-    of: str = ""
-    left_out: list[str] | None = None
-    noun: str = "row"
+    known: Mapping[str, Collection[str]] = field(default_factory=dict)  # column → the ids that its cells may name
+    of: str = ""  # what has these ids, for messages: ``the test split``
+    left_out: list[str] | None = None  # None: an unknown id is refused; a list: it gains the place of the row left out
+    noun: str = "row"  # what the file's rows are called
     _first: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
 
     def take(self, where: str, cells: Mapping[str, Any]) -> bool:
-        """Whether a row is used.
+        """Whether a row is used: it is not if it names an unknown id and ``left_out`` is a list.
 
         Raises:
             RewindError: naming the row and the column, for a cell that cannot be meant, an unknown id, or a row that
@@ -174,22 +151,14 @@ def checked_objects(
 
 
 def object_of(value: object, where: str) -> dict[str, Any]:
-    """An object in a JSON file.
-
-    Raises:
-        RewindError: naming the place, for anything else.
-    """
+    """The object at a place of a JSON file; anything else is refused."""
     if not isinstance(value, dict):
         raise RewindError(f"{where}: an object is needed, not {json_type_name(value)}.")
     return value
 
 
 def texts_of(value: object, where: str) -> list[str]:
-    """A list of texts in a JSON file.
-
-    Raises:
-        RewindError: naming the place, for anything else.
-    """
+    """The list of texts at a place of a JSON file; anything else is refused."""
     if fault := _texts_fault("it", value):
         raise RewindError(f"{where}: {fault.replace(repr('it'), 'it', 1)}.")
     return list(value)  # type: ignore[call-overload]
@@ -251,7 +220,7 @@ def cell_fault(name: str, value: Any, column: Column, noun: str = "row") -> str:
 
 
 def caption_fault(text: str) -> str:
-    r"""Why a text can be no caption; empty where nothing is wrong.
+    r"""Why a text cannot be a caption; empty where nothing is wrong.
 
     >>> caption_fault("(1, 'a cat')"), caption_fault("[music] a dog")
     ('the caption "(1, \'a cat\')" is a list written as text; write a row, or an entry, for each', '')
@@ -298,8 +267,6 @@ def unknown_name(what: str, name: str, known: Iterable[str], of: str, noun: str 
 
     >>> unknown_name("the item_id", "V1", ["v1"], "the test split")
     "the item_id 'V1' is not in the test split, but 'v1' is, which differs only in upper and lower case; correct it"
-    >>> unknown_name("the item_id", "v9", ["v1"], "the test split")
-    "the item_id 'v9' is not in the test split; correct it, or delete the row"
     """
     if twin := similar_name(name, known):
         return f"{what} {name!r} is not in {of}, but {twin}; correct it"
@@ -309,8 +276,6 @@ def unknown_name(what: str, name: str, known: Iterable[str], of: str, noun: str 
 def similar_name(name: str, known: Iterable[str]) -> str:
     """The name among others that is written almost alike, and in what they differ; empty if there is none.
 
-    >>> similar_name("caf\\u00e9", ["cafe\\u0301"])
-    "'cafe\\\\u0301' is, which differs only in Unicode form (here 'caf\\\\xe9'): save both in one form, for example NFC"
     >>> similar_name("v1", ["v1.mp4"]), similar_name("v1", ["v2"])
     ("'v1.mp4' is, which differs only in the ending of a file", '')
     """

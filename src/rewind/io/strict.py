@@ -32,7 +32,7 @@ _TOO_FEW_CELLS, _TOO_MANY_CELLS = (
 )
 MAX_INTEGER_DIGITS = 300  # digits of a whole number; longer ones do not fit into a float
 _HEX = "[0-9a-fA-F]"
-# A pair of surrogates is one character; one alone is none, and cannot be encoded as UTF-8. An escaped backslash is
+# A pair of surrogates is one character; half of one is not, and cannot be encoded as UTF-8. An escaped backslash is
 # matched first, so that `\\u0000`, which is text, is skipped.
 _INVALID_ESCAPES = re.compile(
     rf"\\(?:\\|u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|(?P<lone>u[dD][89a-fA-F]{_HEX}{{2}})|(?P<nul>u0000))"
@@ -43,11 +43,7 @@ _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+', re.DOT
 
 
 def read_user_bytes(path: str | Path, missing: str = "") -> bytes:
-    """A file's content.
-
-    Args:
-        path: the file.
-        missing: added to the message for a missing file, such as its key and how to get it.
+    """A file's content; ``missing`` is added to the message for a missing file, such as its key and how to get it.
 
     Raises:
         RewindError: if it is missing, cannot be read, or is a folder, a named pipe or a device.
@@ -82,8 +78,6 @@ def decode_utf8(raw: bytes, where: str | Path) -> str:
     Raises:
         RewindError: for another encoding, NUL characters or nothing at all.
 
-    >>> decode_utf8("\ufeffcafé".encode(), "captions.txt")
-    'café'
     >>> decode_utf8("café".encode("latin-1"), "captions.txt")
     Traceback (most recent call last):
         ...
@@ -150,29 +144,19 @@ def read_user_csv(
     """The rows of a CSV below its header, without blank ones.
 
     Args:
-        path: the file.
-        columns: what its header and its cells must be.
         missing: see :func:`read_user_bytes`.
         checks: of the rows, where they name what other files have; they have the same schema.
 
     Raises:
         RewindError: as :func:`read_user_text`; naming the row, for a column that is missing, unknown or listed twice,
             too many or too few cells, quotes that do not end where their cell does, and what :class:`RowChecks` refuse.
-
-    >>> import tempfile
-    >>> from rewind.io.schema import ID, TEXT
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "clips.csv"
-    ...     _ = path.write_text("item_id,caption\\nv1,a dog runs\\n")
-    ...     list(read_user_csv(path, Schema({"item_id": ID, "caption": TEXT})))
-    [CsvRow(number=2, cells={'item_id': 'v1', 'caption': 'a dog runs'})]
     """
     checks = checks or RowChecks(columns)
     rows = csv_records(read_user_text(path, missing), path)
     first, header = next(rows)
     header = [name.strip() for name in header]
     if "".join(header[:1]).strip('"').lower().startswith("sep="):
-        raise RewindError(f"{path}: row {first}: {','.join(header)!r} is a line for Excel alone; delete it.")
+        raise RewindError(f"{path}: row {first}: {','.join(header)!r} is a line only for Excel; delete it.")
     _check_header(f"{path}: row {first}", header, columns)
     for number, cells in rows:
         if any(cell.strip() for cell in cells):
@@ -223,7 +207,7 @@ def _check_row(where: str, header: list[str], cells: list[str], columns: Schema)
         raise RewindError(f"{where}: {len(cells)} cells, but the header names {len(header)} columns; {advice}.")
     for number, (name, cell) in enumerate(zip(header, cells, strict=True), start=1):
         if not name and cell.strip():
-            raise RewindError(f"{where}: {cell[:60]!r} stands in column {number}, which has no name; name or empty it.")
+            raise RewindError(f"{where}: {cell[:60]!r} is in column {number}, which has no name; name or empty it.")
         column = columns.columns.get(name)
         if column and column.is_id and cell != cell.strip():
             raise RewindError(f"{where}: column {name!r}: {cell!r} has white space around it; remove it.")
@@ -269,7 +253,7 @@ def csv_records(text: str, where: str | Path) -> Iterator[tuple[int, list[str]]]
 
 
 def _swallowed_row(cells: Sequence[str], width: int) -> str:
-    """A line inside a quoted cell that looks like a row: the quote was probably never meant to go on so far.
+    """A line inside a quoted cell that looks like a row: the quote was probably never meant to go on this far.
 
     It has at least as many cells as a row, its first one is a single word, and no comma is followed by a blank, as in
     prose.
@@ -297,7 +281,7 @@ def explain_csv_error(message: str, start: int, end: int) -> str:
         )
     at = f"in row {end} " if end > start else ""
     return (
-        f"not valid CSV: behind a quote {at}stands neither a comma nor the end of the row; write a quote inside of a "
+        f"not valid CSV: a quote {at}is followed by neither a comma nor the end of the row; write a quote inside of a "
         'text as "", and look for one that is not closed'
     )
 
@@ -312,20 +296,19 @@ def allow_long_cells() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-# ---- JSON: refused with its row if it is not valid, or holds what nobody can have meant ----------------------------
+# ---- JSON: refused with its row if it is not valid, or contains what cannot be meant -------------------------------
 
 
 def read_user_json(path: str | Path, missing: str = "", infinite: bool = False) -> Any:
     """The content of a JSON file.
 
     Args:
-        path: the file.
         missing: see :func:`read_user_bytes`.
         infinite: whether ``NaN`` and ``Infinity`` are read, for a caller that reports them with more context.
 
     Raises:
         RewindError: as :func:`read_user_text`; naming the row, if the file is not JSON, is nested too deeply, or has a
-            key twice in one object, a number that is none (``NaN``, ``1e999``, thousands of digits), or half of a
+            key twice in one object, a number that is not one (``NaN``, ``1e999``, thousands of digits), or half of a
             surrogate pair.
     """
     with name_file_in_errors(path):
@@ -336,9 +319,6 @@ def read_user_json(path: str | Path, missing: str = "", infinite: bool = False) 
 
 def parse_json(text: str, where: str | Path, parse: Callable[[], Any]) -> Any:
     """The result of ``parse``, which reads ``text`` with :func:`strict_json_decoder`; its errors get a row.
-
-    Raises:
-        RewindError: see :func:`read_user_json`; messages begin with ``where``.
 
     >>> text = '{"seed": 1, "seed": 2}'
     >>> parse_json(text, "study.json", lambda: strict_json_decoder().decode(text))
@@ -360,11 +340,7 @@ def parse_json(text: str, where: str | Path, parse: Callable[[], Any]) -> Any:
 
 
 def check_json_escapes(text: str, where: str | Path) -> None:
-    """Refuse escapes that stand for no usable character: half a surrogate pair, or NUL.
-
-    Raises:
-        RewindError: naming the row of the first.
-    """
+    """Refuse escapes that do not stand for a usable character: half a surrogate pair, or NUL."""
     for match in _INVALID_ESCAPES.finditer(text) if "\\u" in text else ():
         if match.lastgroup:
             what = "half a surrogate pair" if match.lastgroup == "lone" else "a NUL character"

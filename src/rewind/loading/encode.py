@@ -15,7 +15,7 @@ import torch
 from rewind.distributed import SINGLE_PROCESS, World
 from rewind.hashing import content_key
 from rewind.loading.frame_source import CachedFrames, FrameSource, load_batches
-from rewind.loading.run_data import PreparedText, take_text
+from rewind.loading.text import PreparedText, take_text
 from rewind.models.backbone import Backbone
 from rewind.models.retriever import Features
 
@@ -29,14 +29,7 @@ def encode_all_texts(
     """Features of all prepared captions, in batches of ``size``, in their order; equal captions are encoded once.
 
     Towers cut a batch at its longest caption, so in two batches a caption could have other last bits, and not tie.
-
-    Args:
-        encode: is called with what :func:`~rewind.loading.run_data.take_text` gives; usually a retriever's
-            ``encode_text``.
-        text: prepared captions, one row each.
-        size: most rows of a batch.
-        device: where batches are encoded.
-        world: processes that share the work, batch by batch; every one gets all features.
+    Processes of ``world`` share the work batch by batch, and every one gets all features.
 
     >>> double = lambda batch: {"text": 2 * batch["text"]}
     >>> encode_all_texts(double, torch.ones(5, 8), size=2, device=torch.device("cpu"))["text"].shape
@@ -85,17 +78,10 @@ def encode_all_items(
 ) -> Features:
     """Features of all items of ``inputs``, in batches of ``size``, in their order; batches are read ahead.
 
-    What a batch holds depends on ``size`` and ``inputs.twins`` alone, not on the number of workers or processes: a
-    row's features may differ in the last bits with the rows that are encoded beside it.
-
-    Args:
-        encode: is called with what ``inputs`` gives; usually a retriever's ``encode_items``.
-        inputs: the items.
-        size: most rows of a batch.
-        device: where batches are encoded.
-        world: processes that share the work, batch by batch; every one gets all features.
-        workers: decoding processes, see :func:`rewind.loading.frame_source.load_batches`.
-        done: called with the number of items of each encoded batch, for progress.
+    What a batch holds depends only on ``size`` and ``inputs.twins``, not on the number of workers or processes: a row's
+    features may differ in the last bits with the rows that are encoded next to it. Processes of ``world`` share the
+    work batch by batch, and every one gets all features; ``done`` is called with the number of items of each encoded
+    batch.
     """
 
     def encode_batches(batches: list[np.ndarray]) -> Iterator[Features]:
@@ -124,12 +110,8 @@ def frame_features(
 ) -> CachedFrames:
     """The features of all frames of ``inputs``, kept in main memory for callers that use them several times.
 
-    Args:
-        backbone: whose visual tower encodes them; put into evaluation mode. Cached features stay as they are.
-        inputs: the items.
-        size: rows of a batch.
-        device: where batches are encoded; None: that of the backbone's parameters.
-        world, workers: see :func:`encode_all_items`.
+    The visual tower of ``backbone``, put into evaluation mode, encodes them; cached features stay as they are.
+    ``device`` None is that of the backbone's parameters.
     """
     if device is None:
         device = next((parameter.device for parameter in backbone.parameters()), torch.device("cpu"))
@@ -142,11 +124,6 @@ def frame_features(
 
 
 def to_main_memory(features: Features) -> Features:
-    """The same features in main memory.
-
-    >>> to_main_memory({"text": torch.zeros(2, 3)})["text"].device
-    device(type='cpu')
-    """
     return {name: value.cpu() for name, value in features.items()}
 
 

@@ -21,12 +21,8 @@ def compute_features(data: RunData, path: str, seed: int = 0) -> None:
     """Write the frame features of all usable items, and prepared captions where the text tower is frozen too.
 
     The npz holds ``item_ids``, ``frames`` float32 (n, T, F), ``mask`` (n, T), ``tower``, the hash of the tower that
-    encoded them, and with a frozen sentence encoder ``caption_ids`` and ``text``.
-
-    Args:
-        data: where items and captions are, and the keys of the backbone.
-        path: the npz file.
-        seed: a tower without weights is drawn with it, as in a run with that seed.
+    encoded them, and with a frozen sentence encoder ``caption_ids`` and ``text``. A tower without
+    weights is drawn with ``seed``, as in a run with that seed.
     """
     seed_everything(seed)
     retriever = build_untrained_model(data)

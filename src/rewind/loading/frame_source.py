@@ -31,10 +31,8 @@ MAX_LOADER_THREADS = 4  # that copy; they share one memory bus
 class FrameSource(Protocol):
     """Gives the model's input for items by their row number.
 
-    Attributes:
-        copies: whether making a batch only copies memory (see :func:`load_batches`).
-
-    Where items may have twins, there is also ``twins``, see :func:`rewind.data.annotations.twin_rows`.
+    ``copies`` tells whether making a batch only copies memory (see :func:`load_batches`). Where items may have twins,
+    there is also ``twins``, see :func:`rewind.data.annotations.twin_rows`.
     """
 
     copies: bool
@@ -45,13 +43,9 @@ class FrameSource(Protocol):
 
 
 class ClipFrames:
-    """Frames of video files: ``pixels`` uint8 (n, T, 3, S, S) and ``mask`` (n, T).
+    """Frames of video files: ``pixels`` uint8 (n, T, 3, S, S) and ``mask`` (n, T), with T = ``max_frames``.
 
-    Args:
-        items: rows with ``item_id``, ``path`` (relative to ``folder``), ``reversed`` (0/1).
-        folder: folder of the dataset's prepared files.
-        frames: which frames.
-        max_frames: T, frames per clip.
+    Paths of ``items`` (item_id, path, reversed) are relative to ``folder``.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -99,15 +93,9 @@ class ClipFrames:
 
 
 class StoredFrames:
-    """The same values as :class:`ClipFrames`, read from a frame store.
+    """The same values as :class:`ClipFrames`, read from a frame store whose ``index.json`` is ``index``.
 
-    Args:
-        items: rows with ``item_id``.
-        index: the store's ``index.json``.
-        frames, max_frames: which frames; a store made with other keys is refused.
-
-    Raises:
-        RewindError: if the store is damaged, was made with other keys, or lacks an item.
+    A store that is damaged, was written with other keys, or lacks an item is refused.
     """
 
     copies = True
@@ -157,17 +145,11 @@ class NoiseFrames:
         return {"pixels": torch.from_numpy(pixels), "mask": torch.ones(len(rows), self.shape[0], dtype=torch.uint8)}
 
     def read(self, row: int) -> np.ndarray:
-        """Pixels of one item, uint8."""
         return np.random.default_rng(self.seeds[row]).integers(0, 256, self.shape, dtype=np.uint8)
 
 
 class CachedFrames:
-    """Frame features of a frozen tower: ``frames`` float32 (n, T, F) and ``mask`` (n, T).
-
-    >>> source = CachedFrames(np.zeros((5, 4, 8), np.float32), np.ones((5, 4), np.uint8))
-    >>> source.batch(np.array([3, 1]))["frames"].shape
-    torch.Size([2, 4, 8])
-    """
+    """Frame features of a frozen tower: ``frames`` float32 (n, T, F) and ``mask`` (n, T)."""
 
     copies = True
 
@@ -183,15 +165,9 @@ class CachedFrames:
 
 
 def cached_frames(cache: dict[str, np.ndarray], items: pd.DataFrame, where: str) -> CachedFrames:
-    """Rows of a feature cache in the order of ``items``.
+    """Rows of a feature cache in the order of ``items``, all of which must be in it.
 
-    Args:
-        cache: arrays ``item_ids`` (n,), ``frames`` (n, T, F) and ``mask`` (n, T).
-        items: rows with ``item_id``.
-        where: the cache's file, for messages.
-
-    Raises:
-        RewindError: if an item has no features in the cache.
+    ``cache`` has arrays ``item_ids`` (n,), ``frames`` (n, T, F) and ``mask`` (n, T).
     """
     row_of_item = {item: row for row, item in enumerate(cache["item_ids"].tolist())}
     missing = [item for item in items["item_id"] if item not in row_of_item]
@@ -204,11 +180,7 @@ def cached_frames(cache: dict[str, np.ndarray], items: pd.DataFrame, where: str)
 
 
 def cached_text(cache: dict[str, np.ndarray], captions: pd.DataFrame, where: str) -> torch.Tensor:
-    """Prepared captions of a feature cache, its arrays ``caption_ids`` and ``text``, in the order of ``captions``.
-
-    Raises:
-        RewindError: if a caption has no features in the cache.
-    """
+    """Prepared captions of a feature cache, its arrays ``caption_ids`` and ``text``, in the order of ``captions``."""
     row_of_caption = {caption: row for row, caption in enumerate(cache["caption_ids"].tolist())}
     missing = [caption for caption in captions["caption_id"] if caption not in row_of_caption]
     if missing:
@@ -225,19 +197,8 @@ def load_batches(
 
     Decoding is spread over processes. If a batch is only a copy, threads make it: a process would pass it on through
     shared memory, which takes several times as long as reading it. In either case each batch is made by one worker as a
-    whole, so it does not depend on their number, and the caller's random generators are left alone.
-
-    Args:
-        make: makes one batch from ``inputs``.
-        keys: one for each batch; drawn one by one, in the calling thread.
-        inputs: what ``make`` reads.
-        workers: how many batches are made at a time; 0: decode in the calling thread.
-        device: where batches will go.
-
-    >>> source = CachedFrames(np.zeros((5, 4, 8), np.float32), np.ones((5, 4), np.uint8))
-    >>> batches = load_batches(source.batch, [np.array([0, 1]), np.array([4])], source, 0, torch.device("cpu"))
-    >>> [len(batch["frames"]) for batch in batches]
-    [2, 1]
+    whole, so it does not depend on their number, and the caller's random generators are left alone. Keys are drawn one
+    by one, in the calling thread. With ``workers`` 0 it also decodes, else this many batches are made at a time.
     """
     if getattr(inputs, "copies", False):  # the inputs of a user's own model may lack the attribute
         return prefetch(make, keys, max(1, min(workers, MAX_LOADER_THREADS)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,13 +18,11 @@ from torch import Tensor
 from rewind.data.annotations import twin_of
 from rewind.data.tokenizers import same_text_labels
 from rewind.errors import RewindError
+from rewind.loading.text import PreparedText, take_text
 from rewind.models.retriever import Features
 
-if TYPE_CHECKING:
-    from rewind.loading.run_data import PreparedText
-
 PREFIX = "negative_"
-"""Of the entries of a batch that an encoder of texts gets for its hard negatives."""
+"""Prefix of the entries of a batch that an encoder of texts gets for its hard negatives."""
 _DRAW = 7  # tells these draws from others of the same seed and epoch
 
 
@@ -33,26 +30,18 @@ _DRAW = 7  # tells these draws from others of the same seed and epoch
 class HardNegatives:
     """Hard negatives of the training split's n captions.
 
-    Attributes:
-        text: k prepared captions, one row each.
-        starts: (n + 1,) where each caption's own begin in ``rows``.
-        rows: rows of ``text``, caption by caption.
-        labels: (k,) the same number for the same words, see ``true_of``.
-        true_of: sorted ``label · items + item`` of every caption of the split: which texts are true of which items.
-        items: number of items of the split.
-
     >>> negatives = HardNegatives(torch.arange(3)[:, None], np.array([0, 2, 2]), np.array([1, 2]), np.arange(3),
     ...                           np.array([4]), items=2)
     >>> negatives.draw(seed=0, epoch=0).tolist()[1], negatives.batch(np.array([1, -1]))["negative_text"].tolist()
     (-1, [[1], [0]])
     """
 
-    text: PreparedText
-    starts: np.ndarray
-    rows: np.ndarray
-    labels: np.ndarray
-    true_of: np.ndarray
-    items: int
+    text: PreparedText  # k prepared captions, one row each
+    starts: np.ndarray  # (n + 1,) where each caption's own begin in `rows`
+    rows: np.ndarray  # of `text`, caption by caption
+    labels: np.ndarray  # (k,) the same number for the same words
+    true_of: np.ndarray  # sorted label · items + item of all captions: which texts are true of which items
+    items: int  # number of items of the split
 
     def draw(self, seed: int, epoch: int) -> np.ndarray:
         """(n,) for every caption a row of ``text``, or -1 if it has no hard negative; the same for the same numbers."""
@@ -65,8 +54,6 @@ class HardNegatives:
 
         Where there is none, the first row stands: a loss leaves its score out.
         """
-        from rewind.loading.run_data import take_text
-
         index = torch.from_numpy(np.ascontiguousarray(rows))
         text = take_text(self.text, index.clamp(min=0))
         return {"negatives": index} | {f"{PREFIX}{name}": value for name, value in text.items()}
@@ -89,11 +76,7 @@ class NegativePairs:
         self.items = negatives.items
 
     def excluded(self, batch: Features) -> Tensor:
-        """Bool (B, B): hard negative i is no negative of item j, because it is a caption of it, or there is none.
-
-        Args:
-            batch: ``items`` (B,) and ``negatives`` (B,) of the global batch.
-        """
+        """Bool (B, B): hard negative i is not a negative of item j, because it is a caption of it, or there is none."""
         own = batch["negatives"]
         pairs = self.labels[own.clamp(min=0)][:, None] * self.items + batch["items"][None]
         return torch.isin(pairs, self.true_of) | (own < 0)[:, None]
@@ -112,15 +95,7 @@ def take_negatives(batch: Features) -> Features:
 
 
 def negatives_of_twins(items: pd.DataFrame, captions: pd.DataFrame, text: PreparedText) -> HardNegatives:
-    """Every caption of a clip has those of its twin, and the other way round.
-
-    Args:
-        items, captions: of the training split.
-        text: its prepared captions.
-
-    Raises:
-        RewindError: if no clip and twin both have captions.
-    """
+    """Give every caption of a clip those of its twin, and the other way round; without any, the split is refused."""
     twin = {name: twin_of(name) for name in items["item_id"]}
     twin |= {reversed_name: name for name, reversed_name in twin.items()}
     rows_of_item = captions.groupby("video_id", sort=False).indices
@@ -136,13 +111,9 @@ def negatives_of_twins(items: pd.DataFrame, captions: pd.DataFrame, text: Prepar
 def negatives_of_texts(
     items: pd.DataFrame, captions: pd.DataFrame, text: PreparedText, texts: Sequence[str], owners: Sequence[int]
 ) -> HardNegatives:
-    """Captions that are not of the split.
+    """Take captions that are not of the split: ``texts`` (k,), and ``text``, the same prepared.
 
-    Args:
-        items, captions: of the training split.
-        text: the k texts, prepared.
-        texts: their words.
-        owners: (k,) row of the caption that each is the opposite of, ascending.
+    ``owners`` (k,) has the row of the caption that each is the opposite of, ascending.
     """
     bounds = np.searchsorted(np.asarray(owners), np.arange(len(captions) + 1))
     own = [np.arange(begin, end) for begin, end in itertools.pairwise(bounds)]

@@ -7,7 +7,6 @@ are checked against the data set by ``check_precomputed_files``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from rewind.errors import RewindError
 from rewind.io.files import read_csv, read_json, reading_user_file
 from rewind.loading.frame_source import ClipFrames, FrameSource, NoiseFrames, StoredFrames, cached_frames, cached_text
 from rewind.loading.hard_negatives import HardNegatives, negatives_of_texts, negatives_of_twins
+from rewind.loading.text import IdentifiedText, PreparedText, encode_names, take_text
 from rewind.models.checkpoint import load_model, visual_hash
 from rewind.models.precomputed import (
     Precomputed,
@@ -39,7 +39,7 @@ from rewind.models.precomputed import (
 from rewind.models.registry import build_model, model_hooks
 from rewind.models.retriever import Features, Retriever
 
-EMBEDDINGS_INDEX = "embeddings.json"  # beside the vectors of a data set
+EMBEDDINGS_INDEX = "embeddings.json"  # next to the vectors of a data set
 RESULTS_FOLDER = "results"
 
 # ---- The data of a run ---------------------------------------------------------------------------------------------
@@ -47,21 +47,14 @@ RESULTS_FOLDER = "results"
 
 @dataclass
 class RunData:
-    """Where a run's data are, and what was computed from them once for all runs.
+    """Where a run's data are, and what was computed from them once for all runs."""
 
-    Attributes:
-        folder: ``results/data/<dataset>``.
-        dataset: the dataset's name.
-        spec: the run's keys.
-        max_frames: frames per clip.
-        cache: features of frozen towers (``.npz``), the ``index.json`` of a frame store, or the ``embeddings.json`` of
-            a data set of vectors; None to read clips.
-    """
-
-    folder: Path
+    folder: Path  # `results/data/<dataset>`
     dataset: str
     spec: RunSpec
     max_frames: int
+    # Features of frozen towers (.npz), the index.json of a frame store, or the embeddings.json of a data set of
+    # vectors; None to read clips.
     cache: Path | None = None
 
     def __post_init__(self) -> None:
@@ -78,11 +71,7 @@ class RunData:
         return load_split(self.folder, self.dataset, "train").captions["caption"].tolist()
 
     def split(self, name: str, retriever: Retriever) -> PreparedSplit:
-        """A split's usable items and captions, prepared for ``retriever``; of ``train`` also its hard negatives.
-
-        Raises:
-            RewindError: for hard negatives that cannot be found.
-        """
+        """A split's usable items and captions, prepared for ``retriever``; with hard negatives for ``train``."""
         items, captions, _ = load_split(self.folder, self.dataset, name)
         split = self.prepare(items, captions, retriever)
         keys = self.spec.method.training
@@ -106,13 +95,9 @@ class RunData:
     def prepare(
         self, items: pd.DataFrame, captions: pd.DataFrame, retriever: Retriever, cached: bool = True
     ) -> PreparedSplit:
-        """Inputs and text of any items and captions, as far as the model covers them.
+        """Inputs and text of any items (item_id, path, reversed) and captions, as far as the model covers them.
 
-        Args:
-            items: rows with ``item_id``, ``path``, ``reversed``.
-            captions: rows with ``caption_id``, ``video_id``, ``caption``.
-            retriever: the model.
-            cached: whether captions that a frozen tower has encoded are read from the cache; others are not there.
+        Text that a frozen tower has encoded is read from the cache if ``cached``; other captions are not in it.
         """
         items, captions = retriever.covers(items, captions)
         own_inputs = retriever.from_captions(items, captions)
@@ -132,7 +117,7 @@ class RunData:
         return PreparedSplit(items, captions, inputs, text, self.spec.frames.workers)
 
     def _has_cached_text(self, retriever: Retriever) -> bool:
-        """Whether captions were encoded beside the features, by a text tower that stays as it was."""
+        """Whether captions were encoded with the features, by a text tower that stays as it was."""
         if self._features is None or "text" not in self._features:
             return False
         towers = retriever.backbone
@@ -141,10 +126,7 @@ class RunData:
     def check_tower(self, retriever: Retriever) -> None:
         """Refuse cached features of another visual tower than the retriever's: its scores would mean nothing.
 
-        Features of earlier versions do not say from which tower they are, and pass.
-
-        Raises:
-            RewindError: with the keys that give all runs one tower.
+        Features of earlier versions do not name their tower, and pass.
         """
         if retriever.backbone is None or not self._features or "tower" not in self._features:
             return
@@ -163,11 +145,7 @@ class RunData:
         return IdentifiedFrames(inputs, items, self.folder) if retriever.reads_ids else inputs
 
     def inputs(self, items: pd.DataFrame) -> FrameSource:
-        """What a model sees of ``items``: noise, a data set's vectors, cached features, stored frames or clips.
-
-        Raises:
-            RewindError: for noise if features of clips are cached, or if there are no clips.
-        """
+        """What a model sees of ``items``: noise, a data set's vectors, cached features, stored frames or clips."""
         if self.spec.frames.noise:
             if self._features is not None or self._embeddings is not None:
                 raise RewindError(f"noise: {NOISE_FAULT}.")
@@ -182,11 +160,7 @@ class RunData:
 
 
 def _with_widths(spec: RunSpec, embeddings: EmbeddingFiles) -> RunSpec:
-    """The keys with the widths of the data set's vectors, which the model is built for.
-
-    Raises:
-        RewindError: if the study names other widths.
-    """
+    """The keys with the widths of the data set's vectors, which the model is built for."""
     widths = {"text_width": embeddings.text_width, "item_width": embeddings.item_width}
     for name, width in widths.items():
         expected = getattr(spec.backbone, name)
@@ -212,14 +186,7 @@ def _prepare_text(retriever: Retriever, captions: list[str]) -> Tensor:
 
 @dataclass
 class PreparedSplit:
-    """One split as a model needs it; ``workers`` processes may decode it.
-
-    >>> items = pd.DataFrame({"item_id": ["a", "b"], "cluster_id": ["a", "b"]})
-    >>> captions = pd.DataFrame({"caption_id": ["a#0", "b#0"], "video_id": ["a", "b"], "caption": ["one", "two"]})
-    >>> split = PreparedSplit(items, captions, EmbeddingFrames(torch.zeros(2, 8)), torch.zeros(2, 4))
-    >>> split.training_data().item_of_caption
-    array([0, 1])
-    """
+    """One split as a model needs it; ``workers`` processes may decode it."""
 
     items: pd.DataFrame
     captions: pd.DataFrame
@@ -229,7 +196,6 @@ class PreparedSplit:
     hard_negatives: HardNegatives | None = None
 
     def training_data(self) -> TrainingData:
-        """The split in the form of the training loop."""
         row = pd.Series(np.arange(len(self.items)), index=self.items["item_id"])
         clusters = pd.factorize(self.items["cluster_id"])[0]
         return TrainingData(
@@ -247,41 +213,22 @@ class PreparedSplit:
 
 @dataclass
 class TrainingData:
-    """The training split, in the form that the training loop, samplers and losses use.
-
-    Attributes:
-        inputs: of the m items.
-        text: prepared captions, one row each.
-        item_of_caption: (n,) item row of each caption.
-        cluster_of_item: (m,) cluster of each item.
-        caption_ids: for messages.
-        captions: the captions themselves, for samplers and losses that read them.
-        workers: processes that may decode items when all of them are encoded.
-        hard_negatives: captions of the opposite direction, for losses that read them.
-        reversed_items: bool (m,), which items are time-reversed twins; None: not known.
-
-    >>> rows = np.array([0, 0, 1])
-    >>> data = TrainingData(EmbeddingFrames(torch.zeros(2, 8)), torch.zeros(3, 4), rows, np.arange(2), ["a", "b", "c"])
-    >>> batch = data.batch(np.array([0, 2]))
-    >>> batch["items"], batch["text"].shape, batch["frames"].shape
-    (tensor([0, 1]), torch.Size([2, 4]), torch.Size([2, 1, 8]))
-    """
+    """The training split, in the form that the training loop, samplers and losses use: n captions and m items."""
 
     inputs: FrameSource
-    text: PreparedText
-    item_of_caption: np.ndarray
-    cluster_of_item: np.ndarray
-    caption_ids: list[str]
-    captions: list[str] = field(default_factory=list)
-    workers: int = 0
-    hard_negatives: HardNegatives | None = None
-    reversed_items: np.ndarray | None = None
+    text: PreparedText  # one row each
+    item_of_caption: np.ndarray  # (n,) item row of each caption
+    cluster_of_item: np.ndarray  # (m,)
+    caption_ids: list[str]  # for messages
+    captions: list[str] = field(default_factory=list)  # for samplers and losses that read them
+    workers: int = 0  # processes that may decode items when all are encoded
+    hard_negatives: HardNegatives | None = None  # for losses that read them
+    reversed_items: np.ndarray | None = None  # bool (m,), which items are time-reversed twins; None: not known
 
     def batch(self, rows: np.ndarray) -> Features:
         """What a training step needs for some captions: ``rows``, ``text``, ``items`` and the items' input.
 
-        Args:
-            rows: (B,) of the captions; with hard negatives (2, B), theirs below them.
+        ``rows`` are (B,); with hard negatives (2, B), theirs below the captions'.
         """
         if rows.ndim == 2:
             assert self.hard_negatives is not None  # BatchOrder asks for them where there are some
@@ -293,11 +240,7 @@ class TrainingData:
 
 
 def check_method(spec: RunSpec) -> None:
-    """Refuse a method that its model's own ``check`` refuses.
-
-    Raises:
-        RewindError: naming the key.
-    """
+    """Refuse a method that its model's own ``check`` refuses."""
     model_hooks(spec.method.model).check(spec.method, spec.backbone)
 
 
@@ -308,11 +251,7 @@ def build_untrained_model(data: RunData) -> Retriever:
 
 
 def load_trained_model(data: RunData, model: str | Path) -> Retriever:
-    """The retriever of a run with the weights of its checkpoint.
-
-    Raises:
-        RewindError: if the checkpoint does not fit the run's keys.
-    """
+    """The retriever of a run with the weights of its checkpoint."""
     retriever = build_untrained_model(data)
     load_model(model, retriever)
     return retriever
@@ -330,12 +269,7 @@ class IdentifiedFrames:
     """Inputs whose batches also hold ``item_ids`` and ``item_paths``, uint8 (n, bytes): UTF-8, padded with zeros.
 
     :func:`rewind.models.retriever.decode_names` turns them into text. They are tensors because batches pass through
-    worker processes, are cut into parts and moved to devices.
-
-    Args:
-        inputs: what else batches hold.
-        items: rows with ``item_id`` and ``path`` (relative to ``folder``).
-        folder: of the data set's prepared files.
+    worker processes, are cut into parts and moved to devices. Paths of ``items`` are relative to ``folder``.
 
     >>> items = pd.DataFrame({"item_id": ["a", "bc"], "path": ["videos/a.mp4", "videos/bc.mp4"]})
     >>> IdentifiedFrames(EmbeddingFrames(torch.zeros(2, 8)), items, "data").batch(np.array([1]))["item_ids"]
@@ -344,8 +278,8 @@ class IdentifiedFrames:
 
     def __init__(self, inputs: FrameSource, items: pd.DataFrame, folder: str | Path) -> None:
         self.inputs, self.copies, self.twins = inputs, inputs.copies, getattr(inputs, "twins", None)
-        self.ids = _encode_names(items["item_id"])
-        self.paths = _encode_names(str((Path(folder) / path).absolute()) for path in items["path"])
+        self.ids = encode_names(items["item_id"])
+        self.paths = encode_names(str((Path(folder) / path).absolute()) for path in items["path"])
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -355,44 +289,6 @@ class IdentifiedFrames:
         return self.inputs.batch(rows) | {"item_ids": self.ids[at], "item_paths": self.paths[at]}
 
 
-class IdentifiedText:
-    """Prepared captions whose batches also hold ``caption_ids`` and ``captions``, uint8 (n, bytes) as above.
-
-    Args:
-        text: prepared captions, (n, ...).
-        captions: rows with ``caption_id`` and ``caption``.
-
-    >>> captions = pd.DataFrame({"caption_id": ["a#0"], "caption": ["a dog runs"]})
-    >>> sorted(IdentifiedText(torch.zeros(1, 4), captions).batch(slice(None)))
-    ['caption_ids', 'captions', 'text']
-    """
-
-    def __init__(self, text: torch.Tensor, captions: pd.DataFrame) -> None:
-        self.text = text
-        self.ids, self.captions = _encode_names(captions["caption_id"]), _encode_names(captions["caption"])
-
-    def __len__(self) -> int:
-        return len(self.text)
-
-    def batch(self, rows: torch.Tensor | slice) -> Features:
-        return {"text": self.text[rows], "caption_ids": self.ids[rows], "captions": self.captions[rows]}
-
-
-PreparedText = torch.Tensor | IdentifiedText
-"""Prepared captions, one row each."""
-
-
-def take_text(text: PreparedText, rows: torch.Tensor | slice) -> Features:
-    """The batch for a retriever's ``encode_text``: ``text``, and ids and texts if the retriever reads them."""
-    return text.batch(rows) if isinstance(text, IdentifiedText) else {"text": text[rows]}
-
-
-def _encode_names(names: Iterable[str]) -> torch.Tensor:
-    encoded = np.array([str(name).encode("utf-8") for name in names], dtype=np.bytes_)
-    width = max(1, encoded.dtype.itemsize)
-    return torch.from_numpy(encoded.view(np.uint8).reshape(len(encoded), width).copy())
-
-
 # ---- Data sets of embeddings, mapped into memory -------------------------------------------------------------------
 # They take the place of the features of frozen towers.
 
@@ -400,11 +296,7 @@ def _encode_names(names: Iterable[str]) -> torch.Tensor:
 class EmbeddingFiles:
     """The vectors that :func:`rewind.data.formats.embeddings.make_sources` laid out.
 
-    Args:
-        index: ``embeddings.json``; ``text.npy``, ``images.npy`` and their tables are beside it.
-
-    Raises:
-        RewindError: if the files do not fit together.
+    ``index`` is ``embeddings.json``; ``text.npy``, ``images.npy`` and their tables are next to it.
     """
 
     def __init__(self, index: str | Path) -> None:
@@ -412,7 +304,7 @@ class EmbeddingFiles:
         self.keys = read_json(index)
         self._text, self._items = (_memory_map(folder / f"{name}.npy") for name in ("text", "images"))
         captions = read_csv(folder / "captions.csv")
-        # Ids of captions are made as in the data set: the item's id and the caption's number among the item's.
+        # Ids of captions are formed as in the data set: the item's id and the caption's number among the item's.
         turn = captions.groupby("item_id", sort=False).cumcount()
         self._caption_rows = _row_numbers(captions["item_id"] + "#" + turn.astype(str))
         self._item_rows = _row_numbers(read_csv(folder / "items.csv")["item_id"])
@@ -446,7 +338,6 @@ class EmbeddingFiles:
         return EmbeddingFrames(_take_rows(self._items, self._numbers(self._item_rows, items["item_id"], "items")))
 
     def _numbers(self, rows: pd.Series, ids: pd.Series, what: str) -> np.ndarray:
-        """Row numbers of ids, int64 (n,)."""
         numbers = rows.reindex(ids)
         if numbers.isna().any():
             missing = numbers.index[numbers.isna()]
@@ -503,44 +394,32 @@ def is_prepared(folder: Path, dataset: str) -> bool:
 
 @dataclass(frozen=True)
 class ExpectedIds:
-    """Which ids a data set has, by its annotations, before it is prepared.
-
-    Attributes:
-        annotations: its items and captions.
-        where: the files that they are from, for messages.
-        whole: whether every test item will be usable for certain. Clips that cannot be decoded are left out, and which
-            ones these are is only known once they are prepared.
-        foils: foil_id and caption_id of captions that are not true; None: the data set has none.
-        asks_foils: whether the study asks about them, so that vectors of foils are needed too.
-    """
+    """Which ids a data set has, by its annotations, before it is prepared."""
 
     annotations: Annotations
-    where: str
+    where: str  # the files that annotations are from, for messages
+    # Whether every test item will be usable for certain: clips that cannot be decoded are left out, and which ones
+    # these are is only known once they are prepared.
     whole: bool
-    foils: pd.DataFrame | None = None
-    asks_foils: bool = False
+    foils: pd.DataFrame | None = None  # foil_id and caption_id of captions that are not true; None: there are none
+    asks_foils: bool = False  # whether the study asks about foils, so that their vectors are needed too
 
 
 def check_precomputed_files(method: Method, folder: Path, dataset: str, expected: ExpectedIds | None = None) -> None:
     """Refuse the files of one run if they are broken, or by their ids as far as those of the data set are known.
 
-    Args:
-        method: with the files of one seed.
-        folder: ``results/data/<dataset>``, whose tables are used if they were made from the same annotations.
-        expected: what annotations say; None if they cannot be read yet.
-
-    Raises:
-        RewindError: for the first fault.
+    ``method`` has the files of one seed. Tables in ``folder`` are used if they were computed from the same annotations;
+    ``expected`` is None if annotations cannot be read yet.
     """
     options = method.precomputed_options()
     if any(Path(path).parts[0] == RESULTS_FOLDER and not Path(path).is_file() for path in method.precomputed_files()):
-        return  # a rule of the workflow makes it, and this run's own job checks it
+        return  # a rule of the workflow writes it, and this run's own job checks it
     if method.model == "scores":
         retriever: Precomputed = PrecomputedScores(read_score_file(options.file, options.higher_is_better))
     else:
         retriever = load_precomputed(options)
     if expected is not None:
-        # Vectors that the workflow made before the data set had foils are made again.
+        # Vectors that the workflow computed before the data set had foils are computed again.
         made = any(Path(path).parts[0] == RESULTS_FOLDER for path in method.precomputed_files())
         _check_expected(retriever, replace(expected, asks_foils=expected.asks_foils and not made), dataset)
     if is_prepared(folder, dataset) and (expected is None or _same_ids(folder, dataset, expected.annotations)):
@@ -565,7 +444,7 @@ def _check_expected(retriever: Precomputed, expected: ExpectedIds, dataset: str)
         retriever.from_captions(*retriever.covers(*of_test))
     if expected.asks_foils and isinstance(retriever, PrecomputedEmbeddings):
         text = retriever.all_text
-        # A caption without a vector is refused above, or is that of a twin: its foils are not asked about either.
+        # A caption without a vector is refused above, or is that of a twin: its foils are not evaluated either.
         absent = foils["foil_id"][foils["caption_id"].isin(text.ids) & ~foils["foil_id"].isin(text.ids)].tolist()
         if absent:
             raise RewindError(
@@ -586,9 +465,6 @@ def check_precomputed_ids(retriever: Retriever, folder: Path, dataset: str) -> N
 
     Ids of other splits are allowed, and ids of foils (``<caption_id>~<n>``). If no twin of the test split has a vector,
     captions of twins need none.
-
-    Raises:
-        RewindError: naming the ids.
     """
     items, captions, _ = load_split(folder, dataset, "test")
     valid_ids = {"item": read_csv(folder / "items.csv")["item_id"], "caption": _dataset_caption_ids(folder, dataset)}
@@ -618,7 +494,7 @@ def _dataset_caption_ids(folder: Path, dataset: str) -> pd.Series:
 
 
 def _id_lists(retriever: Precomputed) -> list[tuple[str, np.ndarray, str]]:
-    """What ids are of (caption or item), the ids in a model's files, and the file, for messages."""
+    """What the ids in a model's files are of (caption or item), the ids, and the file, for messages."""
     if isinstance(retriever, PrecomputedScores):
         scores = retriever.scores
         return [("caption", scores.queries, scores.where), ("item", scores.items, scores.where)]

@@ -16,18 +16,10 @@ from rewind.io.files import read_csv
 
 
 def check_splits(folder: Path, spec: RunSpec, name: str) -> None:
-    """Refuse a run whose data set lacks a split, or twins where a setting is about them.
+    """Refuse a run whose data set lacks a split, or twins where a setting is about them, naming all that is missing.
 
-    This is known once captions are made, so it is checked before anything is trained, and not in the job that would
-    first read the split.
-
-    Args:
-        folder: ``results/data/<dataset>``.
-        spec: the run's keys.
-        name: name of the run.
-
-    Raises:
-        ConfigErrors: everything that is missing, with what needs it.
+    This is known once captions are written, so it is checked before anything is trained, and not in the job that
+    would first read the split.
     """
     path = Path(folder) / "items.csv"
     items = read_csv(path)
@@ -40,7 +32,7 @@ def _missing_splits(items: pd.DataFrame, spec: RunSpec, name: str) -> Iterator[s
     for split, reason in spec.needed_splits(name).items():
         if split not in usable:
             listed = (items["split"] == split).sum()
-            note = f" (the annotations list {listed:,}; captions/report.json says why none is usable)" if listed else ""
+            note = f" (the annotations list {listed:,}; captions/report.json states why none is)" if listed else ""
             yield f"the split {split!r} has no usable item{note}, but {reason}: add some, or remove the method"
     twin_settings: dict[Split, list[str]] = {"test": [s for s in spec.evaluation.settings if s in TWIN_SETTINGS]}
     if not spec.method.baseline and spec.method.training.select_setting in TWIN_SETTINGS:

@@ -44,5 +44,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # When first asked for: who only looks for a module in this package must not wait for torch.
+    # On first access: code that only looks for a module in this package must not wait for torch.
     return LOSSES.attribute(name)

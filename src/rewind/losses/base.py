@@ -34,29 +34,24 @@ OPTIONS_KEY = "training.objective_options"
 
 @dataclass
 class Loss:
-    """A scalar to minimise and numbers worth logging (plain, or tensors of one element).
-
-    >>> loss = Loss(torch.tensor(2.0), {"temperature": 0.07})
-    >>> loss.value.item(), loss.logs
-    (2.0, {'temperature': 0.07})
-    """
+    """A scalar to minimise and numbers worth logging (plain, or tensors of one element)."""
 
     value: Tensor
     logs: dict[str, float | Tensor] = field(default_factory=dict)
 
 
 class Objective:
-    """A callable is enough; what a loss offers beside its value has a default here.
+    """A callable is enough; what a loss offers besides its value has a default here.
 
     A loss whose parameters learn is an ``nn.Module`` as well, named first: ``class Mine(nn.Module, Objective)``, with
-    ``forward`` in the place of ``__call__``. Its parameters are made by its constructor, are trained at
-    ``training.lr`` and are saved with the run's state; scores after training do not see them.
+    ``forward`` in place of ``__call__``. Its parameters are created by its constructor, trained at ``training.lr`` and
+    saved with the run's state; scores after training do not see them.
 
     On several processes all of them see the same features and make the same calls.
 
     Attributes:
-        Options: a :class:`rewind.config.base.ConfigModel` that declares ``training.objective_options``, of which the
-            constructor gets an instance; None: it has none, and its constructor no arguments.
+        Options: a ``ConfigModel`` that declares ``training.objective_options``, of which the constructor gets an
+            instance; None: it has none, and its constructor no arguments.
         reads_hard_negatives: whether it is called with the features of hard negatives, ``negatives``, row i an opposite
             of caption i, and cannot do without (``training.hard_negatives``; :mod:`rewind.loading.hard_negatives`).
 
@@ -74,51 +69,37 @@ class Objective:
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """The loss of a global batch, row i of ``text`` and row i of ``items`` a pair.
 
-        ``batch`` says which caption (``rows``, (B,)) and which item (``items``, (B,)) each pair shows. A step that runs
-        out of GPU memory is repeated, and the loss is called a second time for the same batch.
+        ``batch`` states which caption (``rows``, (B,)) and item (``items``, (B,)) each pair shows. After a step that
+        ran out of GPU memory, the loss is called a second time for the same batch.
         """
         raise NotImplementedError
 
     def check(self, retriever: Retriever, keys: Training) -> None:
-        """Refuse a method that the loss or its keys do not fit.
+        """Refuse, by a RewindError that names the key, a method that the loss or its keys do not fit.
 
         Called before a study's first job, with a retriever of meta tensors (shapes without numbers) in evaluation mode.
-
-        Raises:
-            RewindError: naming the key.
         """
 
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
         """Look at the weights that training starts from: for example, keep a teacher's features.
 
         Called once before training, also before a run is resumed. Random numbers drawn here do not change those of the
-        run.
-
-        Args:
-            retriever: on ``device``.
-            data: a :class:`rewind.loading.run_data.TrainingData`.
-            device: the run's device.
+        run. ``data`` is a :class:`rewind.loading.run_data.TrainingData`.
         """
 
     def start_epoch(self, epoch: int, retriever: Retriever) -> None:
-        """Set what changes with the epoch; it must follow from the epoch alone.
+        """Set what changes with the epoch; it must follow only from the epoch.
 
         Called before the first step of every epoch, counted from 0, and before a run is resumed in the middle of one,
         ahead of :meth:`load_state_dict`.
         """
 
     def summary(self, logs: dict[str, float]) -> dict[str, float]:
-        """Means over the epoch's steps of every entry of ``Loss.logs`` → columns of ``history.csv``.
-
-        Called at the end of every epoch. The default: the means as they are.
-        """
+        """Means over an epoch's steps of every entry of ``Loss.logs`` → columns of ``history.csv``."""
         return logs
 
     def state_dict(self) -> dict[str, Any] | None:
-        """Queues and other memory: tensors, numbers, strings, lists and dicts of them; None if there is none.
-
-        Called whenever the run is saved.
-        """
+        """Queues and other memory, for a saved run: tensors, numbers, strings, lists and dicts of them; None: none."""
         return None
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -126,10 +107,8 @@ class Objective:
 
 
 def loss_module(objective: Callable[..., Loss]) -> nn.Module | None:
-    """The module whose parameters are trained beside the retriever's; None of a loss that is no ``nn.Module``.
+    """The module whose parameters are trained next to the retriever's; None for a loss that is not an ``nn.Module``.
 
-    >>> loss_module(make_objective(Training(objective="infonce"))) is None
-    True
     >>> [name for name, _ in loss_module(make_objective(Training(objective="sigmoid"))).named_parameters()]
     ['bias']
     """
@@ -147,14 +126,7 @@ class _FunctionObjective(Objective):
 
 
 def make_objective(keys: Training, device: torch.device | None = None) -> Objective:
-    """The loss that ``training.objective`` and ``training.objective_options`` describe.
-
-    Args:
-        keys: of the run.
-        device: where the loss's own parameters are to be; None: where its constructor made them.
-
-    Raises:
-        RewindError: if there is no such loss, it has no such option, or it does not read hard negatives.
+    """The loss that ``training.objective`` and ``training.objective_options`` describe, checked against the other keys.
 
     >>> make_objective(Training(objective="hnac", objective_options={"temperature": 0.05})).temperature
     0.05
@@ -171,14 +143,7 @@ def make_objective(keys: Training, device: torch.device | None = None) -> Object
 
 
 def make_loss(name: str, options: Mapping[str, Any] | None = None) -> Objective:
-    """The loss of a name or a dotted path, with its options; see :func:`rewind.models.registry.make_component`.
-
-    Raises:
-        RewindError: if there is no such loss, or it has no such option.
-
-    >>> make_loss("infonce", {"temperature": 0.07}).temperature
-    0.07
-    """
+    """The loss of a name or a dotted path, with its options; see :func:`rewind.models.registry.make_component`."""
     loss = LOSSES.find(name)
     if not callable(loss) and hasattr(loss, "objective"):  # a module of the user's own, as up to version 0.1
         loss = loss.objective
@@ -201,16 +166,7 @@ def _as_objective(loss: Any) -> Objective:
 
 
 def unit_vectors(retriever: Any, text: Features, items: Features, loss: str) -> tuple[Tensor, Tensor]:
-    """Unit vectors (n, D) of the texts and (m, D) of the items in at least float32, for a loss that needs cosines.
-
-    Args:
-        retriever: the model, or what stands for it in a step on several processes.
-        text, items: features that its encoders gave.
-        loss: the loss's name, for the message.
-
-    Raises:
-        RewindError: naming the method where it does not score by the cosine of two vectors.
-    """
+    """Unit vectors (n, D) of the texts and (m, D) of the items in at least float32, for a loss that needs cosines."""
     require_vectors(retriever, loss)
     text_vectors, item_vectors = retriever.vectors(text, items)
     # Under bf16 autocast a cosine has 8 bits; divided by a temperature of 0.07 its error is too large for a softmax.
@@ -218,16 +174,7 @@ def unit_vectors(retriever: Any, text: Features, items: Features, loss: str) -> 
 
 
 def pair_logits(retriever: Any, text: Features, items: Features, temperature: float | None, loss: str) -> Tensor:
-    """(n, m) the retriever's own logits, or cosines divided by ``temperature``, at least float32.
-
-    Args:
-        retriever, text, items: as those of :func:`unit_vectors`.
-        temperature: None: the retriever's own logits, with its learnt scale.
-        loss: the loss's name, for the message.
-
-    Raises:
-        RewindError: where cosines are needed and the method has none.
-    """
+    """(n, m) in at least float32: cosines divided by ``temperature``, or for None the retriever's own logits."""
     if temperature is None:
         logits: Tensor = retriever.similarity(text, items)
         return logits
@@ -238,21 +185,17 @@ def pair_logits(retriever: Any, text: Features, items: Features, temperature: fl
 
 
 def require_vectors(retriever: Any, loss: str) -> None:
-    """Refuse a retriever that never compares two vectors.
-
-    Raises:
-        RewindError: naming the method.
-    """
+    """Refuse a retriever that never compares two vectors, naming the method."""
     if retriever.compares_vectors:
         return
     if not is_overridden(retriever.vectors):
-        # In the step, SharedPairScores stands for the retriever; the message names the retriever's own class.
+        # In the step, SharedPairScores takes the retriever's place; the message names the retriever's own class.
         kind = type(getattr(retriever, "retriever", retriever)).__name__
         raise RewindError(
             f"training.objective: {loss} needs the cosines of captions and items, but {kind} scores them differently "
             "(it has no vectors()). Train this method with infonce, or give it one vector per caption and per item."
         )
-    retriever.vectors({}, {})  # it has the method but does not compare vectors: its own error says why
+    retriever.vectors({}, {})  # it has the method but does not compare vectors: its own error states why
 
 
 # ---- Pairs of a batch that are not negatives of each other ---------------------------------------------------------
@@ -280,9 +223,6 @@ def temperature_field() -> Any:
 class Exclusions:
     """Which pairs are not negatives of each other: those of one item, and those that ``exclude`` names.
 
-    Args:
-        exclude: ``same_text``, ``twins``, both or none.
-
     >>> pairs = {"items": torch.tensor([7, 7, 9]), "rows": torch.tensor([0, 1, 2])}
     >>> Exclusions([]).batch(pairs).nonzero().tolist()  # two captions of item 7
     [[0, 1], [1, 0]]
@@ -304,23 +244,14 @@ class Exclusions:
         self.clusters = cluster_numbers(data, device)
 
     def batch(self, batch: Features) -> Tensor:
-        """Bool (B, B), False on the diagonal: pairs (caption i, item j) that are neither positive nor negative.
-
-        Args:
-            batch: ``items`` (B,) and ``rows`` (B,), the item and the caption of each pair.
-        """
+        """Bool (B, B), False on the diagonal: pairs (caption i, item j) that are neither positive nor negative."""
         excluded = same_item_mask(batch["items"])
         if self.exclude:
             excluded |= self.between(batch["rows"], batch["items"], batch["rows"], batch["items"])
         return excluded
 
     def between(self, rows: Tensor, items: Tensor, other_rows: Tensor, other_items: Tensor) -> Tensor:
-        """Bool (n, m): pairs of different items that ``exclude`` names; the two sides may be of different batches.
-
-        Args:
-            rows, items: (n,), the captions and items of some pairs.
-            other_rows, other_items: (m,), the captions and items of the pairs that would be their negatives.
-        """
+        """Bool (n, m): pairs of different items that ``exclude`` names; the two sides may be of different batches."""
         excluded = torch.zeros(len(rows), len(other_rows), dtype=torch.bool, device=rows.device)
         if "same_text" in self.exclude:
             excluded |= self.texts[rows][:, None] == self.texts[other_rows][None]
@@ -350,7 +281,7 @@ def same_item_mask(index: Tensor) -> Tensor:
 class HardNegativeObjective(Objective):
     """A loss that is called with hard negatives too: ``(retriever, text, items, batch, negatives) -> Loss``.
 
-    A subclass has ``exclusions``, and finds in ``negatives`` which hard negatives are none of which items.
+    A subclass has ``exclusions``, and finds in ``negatives`` which hard negatives are not negatives of which items.
     """
 
     reads_hard_negatives: ClassVar[bool] = True
@@ -358,7 +289,7 @@ class HardNegativeObjective(Objective):
     negatives: NegativePairs
 
     def check(self, retriever: Retriever, keys: Training) -> None:
-        """Refuse a study that says nothing of where hard negatives come from."""
+        """Refuse a study that does not state where hard negatives come from."""
         if keys.hard_negatives is None:
             raise RewindError(
                 f"training.hard_negatives: {keys.objective} sets clips against captions of the opposite direction; "
@@ -366,6 +297,5 @@ class HardNegativeObjective(Objective):
             )
 
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which pairs are not negatives."""
         self.exclusions.prepare(data, device)
         self.negatives = NegativePairs(data.hard_negatives, device)

@@ -30,11 +30,7 @@ MIN_STD = 1e-6  # standard deviation of a channel of unit vectors below which on
 
 
 class CdcrOptions(ConfigModel):
-    """Options of the loss.
-
-    >>> CdcrOptions().strength, CdcrOptions(diagonal=0.06).diagonal
-    (0.001, 0.06)
-    """
+    """Options of the loss."""
 
     strength: float = config_field(0.001, "What the regulariser is multiplied by (upstream's `cdcr_lambda`).", ge=0)
     diagonal: float = config_field(0.11, "Weight of channels that disagree with themselves (`cdcr_alpha1`).", ge=0)
@@ -47,9 +43,6 @@ class Cdcr(Objective):
     """InfoNCE, plus how far the channels of tokens and of the frames they match are from being the same.
 
     Each token of a caption is matched with the closest frame of its own clip, and each frame with the closest token.
-
-    >>> Cdcr(CdcrOptions(strength=0.01)).options.strength
-    0.01
     """
 
     Options = CdcrOptions
@@ -62,13 +55,12 @@ class Cdcr(Objective):
         _require_wti_head(retriever)
 
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which pairs are not negatives."""
         self.exclusions.prepare(data, device)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """The loss of a global batch; ``cdcr`` is logged before it is multiplied by its strength.
 
-        The regulariser sees each caption with its own clip only, so ``exclude`` changes InfoNCE alone.
+        The regulariser sees each caption with its own clip only, so ``exclude`` changes only InfoNCE.
         """
         contrast = symmetric_cross_entropy(retriever.similarity(text, items), self.exclusions.batch(batch)).value
         penalty = self.regulariser(_require_wti_head(retriever), text, items)
@@ -77,16 +69,14 @@ class Cdcr(Objective):
         )
 
     def regulariser(self, head: Wti, text: Features, items: Features) -> Tensor:
-        """``diagonal · Σ_d (C_dd − 1)² + off_diagonal · Σ_{d≠e} C_de²``, without the strength.
+        """The penalty, without the strength.
 
-        Args:
-            head: says which token and frame match.
-            text: ``text`` (B, L, D) of unit length, the mask ``words`` (B, L) and ``weight`` (B, L).
-            items: ``video`` (B, T, D) of unit length, ``mask`` (B, T) and ``weight`` (B, T).
+        ``text`` has ``text`` (B, L, D) of unit length, the mask ``words`` (B, L) and ``weight`` (B, L); ``items`` has
+        ``video`` (B, T, D) of unit length, ``mask`` (B, T) and ``weight`` (B, T).
         """
         with torch.autocast(text["text"].device.type, enabled=False):
             best_frame, best_word = head.matches(text, items)  # (B, L) of every token, (B, T) of every frame
-            # From here on real tokens and frames alone, of all pairs in one list: (R, D).
+            # From here on only real tokens and frames, of all pairs in one list: (R, D).
             is_word, is_frame = text["words"].bool(), items["mask"].bool()
             words, frames = text["text"][is_word], items["video"][is_frame]
             frames_of_words = _gather_rows(items["video"], best_frame)[is_word]
@@ -106,7 +96,7 @@ class Cdcr(Objective):
 
 
 def _require_wti_head(retriever: Retriever) -> Wti:
-    # In the step, SharedPairScores stands for the retriever and holds it as ``retriever``.
+    # In the step, SharedPairScores takes the retriever's place and holds it as ``retriever``.
     head = getattr(getattr(retriever, "retriever", retriever), "head", None)
     if isinstance(head, Wti):
         return head

@@ -38,11 +38,7 @@ from rewind.registry import LOSSES
 
 
 class CeclipOptions(ConfigModel):
-    """Options of the loss.
-
-    >>> CeclipOptions().rank_weight
-    0.2
-    """
+    """Options of the loss."""
 
     rank_weight: float = config_field(0.2, "Weight w of the ranking term.", ge=0)
     hard_columns: bool = config_field(
@@ -54,11 +50,7 @@ class CeclipOptions(ConfigModel):
 
 @LOSSES.register("ceclip")
 class Ceclip(HardNegativeObjective):
-    """The loss with its options; ``training.hard_negatives`` says where hard negatives come from.
-
-    Attributes:
-        threshold: θ of the next step.
-    """
+    """The loss with its options, and ``threshold``, the θ of the next step."""
 
     Options = CeclipOptions
 
@@ -73,17 +65,15 @@ class Ceclip(HardNegativeObjective):
             require_vectors(retriever, "ceclip with a temperature")
 
     def state_dict(self) -> dict[str, Any]:
-        """The threshold."""
         return {"threshold": self.threshold}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue with it."""
         self.threshold = state["threshold"]
 
     def __call__(  # type: ignore[override]  # losses with hard negatives are called with these too
         self, retriever: Retriever, text: Features, items: Features, batch: Features, negatives: Features
     ) -> Loss:
-        """The formula above. A hard negative that is true of its own clip, or is none, has no part in the term."""
+        """The formula above. Missing hard negatives, and those true of their clip, have no part in the term."""
         options, name = self.options, "ceclip with a temperature"
         captions = pair_logits(retriever, text, items, options.temperature, name)
         hard = pair_logits(retriever, negatives, items, options.temperature, name)
@@ -107,7 +97,7 @@ class Ceclip(HardNegativeObjective):
         return Loss(contrast.value + options.rank_weight * ranking, contrast.logs | logs)
 
     def _threshold_of(self, rows: Tensor) -> float:
-        """The threshold with which a step begins: the same again where it is repeated, because memory ran out."""
+        """The threshold with which a step begins: the same again if it is repeated because memory ran out."""
         if self._seen is None or not torch.equal(self._seen[0], rows):
             self._seen = rows.clone(), self.threshold
         return self._seen[1]

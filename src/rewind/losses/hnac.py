@@ -34,11 +34,7 @@ TERM_FLOOR = 1e-8  # the original adds it to each of the B terms of a row's sum,
 
 
 class HnacOptions(ConfigModel):
-    """Options of the loss.
-
-    >>> HnacOptions().hard_negative_weight, HnacOptions(temperature=0.05).temperature
-    (0.5, 0.05)
-    """
+    """Options of the loss."""
 
     hard_negative_weight: float = config_field(0.5, "How much the closest negatives lose of their weight.", ge=0, le=1)
     temperature: float = config_field(0.07, "What cosines are divided by.", gt=0)
@@ -69,22 +65,16 @@ class Hnac(Objective):
         self.reduction, self.exclusions = options.reduction, Exclusions(options.exclude)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
-        """Refuse a retriever that does not compare vectors."""
         require_vectors(retriever, "hnac")
 
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which pairs are not negatives."""
         self.exclusions.prepare(data, device)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
         """The formula above, averaged over both directions, and averaged or summed over the batch.
 
-        A hard negative is thus weighted *down*, as in the original, whatever its name says. ``batch['items']`` (B,)
-        says which item each pair shows; another pair of the same item is left out (the original counts it as a
-        negative), as is what ``exclude`` names.
-
-        Raises:
-            RewindError: if the retriever does not compare vectors.
+        A hard negative is thus weighted *down*, as in the original, whatever its name suggests. Another pair of the
+        same item is left out (the original counts it as a negative), as is what ``exclude`` names.
         """
         texts, views = unit_vectors(retriever, text, items, "hnac")
         with torch.autocast(texts.device.type, enabled=False):

@@ -30,11 +30,7 @@ from rewind.registry import LOSSES
 
 
 class InfonceOptions(ConfigModel):
-    """Options of the loss.
-
-    >>> InfonceOptions(temperature=0.07).exclude
-    []
-    """
+    """Options of the loss."""
 
     temperature: float | None = temperature_field()
     exclude: list[Exclude] = exclude_field()
@@ -43,14 +39,7 @@ class InfonceOptions(ConfigModel):
 def infonce(retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
     """``(CE(S) + CE(Sᵀ)) / 2`` with S the (B, B) logits, row i belonging to column i.
 
-    ``batch['items']`` (B,) says which item each pair shows: another pair of the same item is not a negative and is
-    left out of the denominator (CLIP4Clip counts it as one).
-
-    >>> class Perfect:
-    ...     def similarity(self, text, items):
-    ...         return 100.0 * torch.eye(2)
-    >>> infonce(Perfect(), {}, {}, {"items": torch.arange(2)}).value.item()
-    0.0
+    Another pair of the same item is not a negative and is left out of the denominator (CLIP4Clip counts it as one).
     """
     return symmetric_cross_entropy(retriever.similarity(text, items), same_item_mask(batch["items"]))
 
@@ -65,12 +54,10 @@ class Infonce(Objective):
         self.temperature, self.exclusions = options.temperature, Exclusions(options.exclude)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
-        """Refuse a retriever that does not compare vectors if its cosines are needed."""
         if self.temperature is not None:
             require_vectors(retriever, "infonce with a temperature")
 
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which captions have the same words, and which items are twins."""
         self.exclusions.prepare(data, device)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
@@ -80,11 +67,7 @@ class Infonce(Objective):
 
 
 def symmetric_cross_entropy(logits: Tensor, excluded: Tensor) -> Loss:
-    """Mean cross entropy of both directions, the truth of row i being column i.
-
-    Args:
-        logits: (B, B).
-        excluded: bool (B, B), pairs left out of the denominators.
+    """Mean cross entropy of both directions of logits (B, B) without excluded pairs; the truth of row i is column i.
 
     >>> symmetric_cross_entropy(torch.zeros(2, 2), torch.eye(2) == 0).value.item()  # no negatives
     0.0

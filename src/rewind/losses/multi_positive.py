@@ -57,7 +57,6 @@ def multi_positive_nce(
             ``max((Σneg − prior · N · pos) / (1 − prior), N e^(−1/tau))`` with N negatives and ``pos`` the mean over
             positives. ``seed``: the original's ``log max(Z − prior · Σpos, 1e-8)``, with Z the sum over all columns; it
             only takes a part of the positives out of the denominator and can be negative.
-        prior: probability that a negative is a positive.
 
     >>> positive = torch.tensor([[True, False]])
     >>> multi_positive_nce(torch.zeros(1, 2), positive, ~positive, tau=0.07).exp().item()  # (e^0 + e^0) / e^0
@@ -105,14 +104,9 @@ def moment_distance(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def within_item_variance(unit: Tensor, ids: Tensor) -> Tensor:
-    """Variance of the captions of one item: of their unit vectors within each item that has two or more captions.
+    """Variance of unit vectors (n, D) of captions within each item (``ids``, (n,)) that has two or more captions.
 
-    Args:
-        unit: (n, D), of captions.
-        ids: (n,), their items.
-
-    Returns:
-        The mean over dimensions and items; 0 if no item has two captions.
+    It is the mean over dimensions and items; 0 if no item has two captions.
 
     >>> within_item_variance(torch.eye(2), torch.tensor([5, 5])).item()
     0.25
@@ -159,11 +153,8 @@ class _Ring:
 class NegativeQueue:
     """The newest ``capacity`` vectors, first in, first out, each with the id of its item and, if given, of its caption.
 
-    They are in a ring buffer, which the first :meth:`add` makes: ``at`` is where the next vector goes, ``size`` how
-    many there are.
-
-    Args:
-        capacity: how many are kept.
+    They are in a ring buffer, which the first :meth:`add` allocates: ``at`` is where the next vector goes, ``size``
+    how many there are.
 
     >>> queue = NegativeQueue(3)
     >>> queue.add(torch.eye(4), torch.tensor([10, 11, 12, 13]))  # one too many
@@ -179,10 +170,7 @@ class NegativeQueue:
     def add(self, vectors: Tensor, ids: Tensor, rows: Tensor | None = None) -> None:
         """Remember (n, D) vectors of items (n,), the last row as the newest; the oldest leave a full queue.
 
-        Args:
-            vectors: of the items.
-            ids: of the items.
-            rows: (n,), the captions that they were paired with; passed always or never.
+        ``rows`` (n,), the captions that they were paired with, are passed always or never.
         """
         vectors, ids = vectors.detach()[-self.capacity :], ids[-self.capacity :]
         ring = self.ring
@@ -203,8 +191,7 @@ class NegativeQueue:
     def recent(self, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """The newest ``count`` vectors (q, D), oldest of them first, and their ids (q,); fewer where there are fewer.
 
-        Args:
-            like: (n, D), whose type and device an empty result has.
+        An empty result has the type and device of ``like`` (n, D).
         """
         count = min(count, self.size)
         if self.ring is None or count == 0:
@@ -216,14 +203,14 @@ class NegativeQueue:
     def recent_rows(self, count: int) -> Tensor:
         """The captions (q,) that the vectors of :meth:`recent` were paired with."""
         ring = self.ring
-        assert ring is not None and ring.rows is not None  # asked only where captions were passed to `add`
+        assert ring is not None and ring.rows is not None  # called only where captions were passed to `add`
         return ring.rows[self._recent(min(count, self.size), ring.ids.device)]
 
     def _recent(self, count: int, device: torch.device) -> Tensor:
         return (self.at - count + torch.arange(count, device=device)) % self.capacity
 
     def state_dict(self) -> dict[str, Any]:
-        """The vectors that are there and their ids, oldest first; empty before the first :meth:`add`."""
+        """The vectors and their ids, oldest first; empty before the first :meth:`add`."""
         if self.ring is None:
             return {}
         vectors, ids = self.recent(self.size, self.ring.vectors)
@@ -231,7 +218,7 @@ class NegativeQueue:
         return {"vectors": vectors, "ids": ids, **rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`: the order is the same, but may start elsewhere in the buffer."""
+        """Restore a state; the order is the same, but may start elsewhere in the buffer."""
         self.ring = None
         self.at = self.size = 0
         if state:
@@ -259,10 +246,6 @@ class PositiveMemory:
 
     An entry that makes room for a newer one of its item no longer counts towards ``capacity`` (the original goes on
     counting it, and so drops others too early).
-
-    Args:
-        per_item: most captions of one item.
-        capacity: most captions in total.
 
     >>> memory = PositiveMemory(per_item=1, capacity=10)
     >>> memory.add(torch.eye(3), torch.tensor([7, 7, 8]))
@@ -316,9 +299,7 @@ class PositiveMemory:
     def of(self, ids: list[int], like: Tensor) -> tuple[Tensor, list[int]]:
         """All vectors (k, D) that are kept of each item of ``ids`` in turn, and for each its item's index in ``ids``.
 
-        Args:
-            ids: items.
-            like: (n, D), whose type and device an empty result has.
+        An empty result has the type and device of ``like`` (n, D).
         """
         matches = [(slot, index) for index, item in enumerate(ids) for slot in self.slots.get(item, ())]
         if self.vectors is None or not matches:
@@ -344,7 +325,6 @@ class PositiveMemory:
         return {"vectors": self.vectors[slots], "ids": torch.tensor(list(self.owner.values())), **rows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
         self._clear()
         if state and len(state["ids"]):
             self.add(state["vectors"], state["ids"], state.get("rows"))
@@ -354,11 +334,7 @@ class PositiveMemory:
 
 
 class MultiPositiveOptions(ConfigModel):
-    """Options of ``objective: multi_positive``.
-
-    >>> MultiPositiveOptions(tau=0.07, queue=[]).hard_negatives
-    64
-    """
+    """Options of ``objective: multi_positive``."""
 
     tau: float | None = config_field(
         None, "Temperature of all epochs; none: it falls as the next three keys say.", gt=0, le=10
@@ -411,9 +387,6 @@ class MultiPositive(Objective):
     A step may be repeated after it ran out of memory. A batch is therefore remembered only once the next one comes, or
     the run is saved; until then it is ``pending``.
 
-    Args:
-        options: terms and their weights.
-
     >>> MultiPositive(MultiPositiveOptions()).state_dict()
     {'queue': {}, 'positives': {}}
     """
@@ -430,12 +403,10 @@ class MultiPositive(Objective):
         self.start_epoch(0)
 
     def check(self, retriever: Retriever, keys: Training) -> None:
-        """Refuse a retriever that does not compare vectors, and a queue that is shorter than the batch."""
         require_vectors(retriever, "multi_positive")
         self._check_queue(keys.batch.size)
 
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which pairs are not negatives."""
         self.exclusions.prepare(data, device)
 
     def _check_queue(self, size: int) -> None:
@@ -447,16 +418,11 @@ class MultiPositive(Objective):
             )
 
     def start_epoch(self, epoch: int, retriever: Retriever | None = None) -> None:
-        """Set temperature and length of the queue of an epoch, counted from 0."""
         self.tau = epoch_temperature(self.options, epoch)
         self.recent = epoch_queue_length(self.options, epoch)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
-        """The loss of a batch, in float32 under autocast too; its vectors are remembered for the next one.
-
-        Raises:
-            RewindError: for a retriever without vectors, or a queue that is shorter than the batch.
-        """
+        """The loss of a batch, in float32 under autocast too; its vectors are remembered for the next one."""
         with torch.autocast(batch["items"].device.type, enabled=False):
             return self._loss(retriever, text, items, batch)
 
@@ -488,7 +454,6 @@ class MultiPositive(Objective):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
         self.pending = None
         for memory, name in ((self.queue, "queue"), (self.positives, "positives")):
             if memory is not None:
@@ -547,7 +512,7 @@ class MultiPositive(Objective):
         """Logits (n, k) of earlier captions of the batch's items, and which are positive and negative.
 
         Each is one column, a positive of its item and a negative of others. As in the original (``mask_ids: false``)
-        it has a column for each of its item's rows, and is a positive of that row alone.
+        it has a column for each of its item's rows, and is a positive of only that row.
         """
         ids = batch["items"]
         if self.positives is None:

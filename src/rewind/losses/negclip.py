@@ -32,11 +32,7 @@ from rewind.registry import LOSSES
 
 
 class NegclipOptions(ConfigModel):
-    """Options of the loss.
-
-    >>> NegclipOptions(temperature=0.07).exclude
-    []
-    """
+    """Options of the loss."""
 
     temperature: float | None = temperature_field()
     exclude: list[Exclude] = exclude_field()
@@ -44,7 +40,7 @@ class NegclipOptions(ConfigModel):
 
 @LOSSES.register("negclip")
 class Negclip(HardNegativeObjective):
-    """The loss with its options; ``training.hard_negatives`` says where hard negatives come from."""
+    """The loss with its options."""
 
     Options = NegclipOptions
 
@@ -62,7 +58,7 @@ class Negclip(HardNegativeObjective):
     ) -> Loss:
         """The formula above. Hard negative i is left out of item j's sum where it is a caption of it, or there is none.
 
-        So it is, for example, where the clip's twin is in the batch, whose caption it may be.
+        That is the case, for example, where the clip's twin is in the batch, whose caption it may be.
         """
         loss = "negclip with a temperature"
         captions = pair_logits(retriever, text, items, self.temperature, loss)
@@ -71,12 +67,7 @@ class Negclip(HardNegativeObjective):
 
 
 def contrast_with_negatives(captions: Tensor, hard: Tensor, excluded: Tensor, excluded_hard: Tensor) -> Loss:
-    """NegCLIP's loss of logits.
-
-    Args:
-        captions: (B, B) of captions and items.
-        hard: (B, B) of hard negatives and items.
-        excluded, excluded_hard: bool (B, B), pairs that are left out of the sums.
+    """NegCLIP's loss of logits (B, B): ``captions`` with items, and ``hard`` negatives with items.
 
     >>> zeros, none = torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.bool)
     >>> value = contrast_with_negatives(zeros, zeros, none, none).value  # 2 items; 2 captions and 2 hard negatives

@@ -45,8 +45,8 @@ WEIGHT_EPS = 1e-12  # upstream's, inside the logarithm of a weight
 class SanwOptions(ConfigModel):
     """Options of the loss; upstream's symbols are their names.
 
-    >>> SanwOptions().mode, SanwOptions(**{"lambda": 2.0}).lambda_
-    ('debias', 2.0)
+    >>> SanwOptions(**{"lambda": 2.0}).lambda_
+    2.0
     """
 
     mode: Literal["vanilla", "debias", "bandpass"] = config_field("debias", "How weights follow from similarity.")
@@ -59,11 +59,11 @@ class SanwOptions(ConfigModel):
     floor: float = config_field(1e-3, "bandpass: least weight.", ge=0, le=1)
     seed_compatible: bool = config_field(
         False,
-        "Upstream's diagonal (w_ii = 1 + the weight of s = 0) and its statistics, of an epoch's last batch alone.",
+        "Upstream's diagonal (w_ii = 1 + the weight of s = 0) and its statistics, only of an epoch's last batch.",
     )
     row_normalise: bool = config_field(False, "Scale the weights of a pair's negatives to a mean of 1.")
     similarity: Literal["live", "teacher"] = config_field(
-        "live", "Vectors that s is made of: of the step, or of the weights that training started from."
+        "live", "Vectors that s is computed from: of the step, or of the weights that training started from."
     )
     exclude: list[Exclude] = exclude_field()
 
@@ -109,9 +109,6 @@ class Sanw(Objective):
     counts them. Besides the loss, it logs the epoch's w_mean, w_low_pct (w < 1e-3), w_high_pct (w > 0.8), w_sim_corr
     (Pearson's r of w and s), the margins of items against texts, and w_empty_rows_pct, the share of pairs whose
     negatives all have weight 0.
-
-    >>> Sanw(SanwOptions(mode="bandpass")).options.m2
-    0.8
     """
 
     Options = SanwOptions
@@ -123,15 +120,11 @@ class Sanw(Objective):
         self.warned = False
 
     def check(self, retriever: Retriever, keys: Training) -> None:
-        """Refuse a retriever that does not compare vectors."""
         require_vectors(retriever, "sanw")
 
     @torch.no_grad()
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which pairs are not negatives, and make a teacher's vectors if the options say so.
-
-        The teacher is the model with the weights that training starts from; it encodes all captions and items once.
-        """
+        """Compute a teacher's vectors if options ask for one: the model with the weights that training starts from."""
         self.exclusions.prepare(data, device)
         if self.options.similarity != "teacher":
             return
@@ -143,11 +136,7 @@ class Sanw(Objective):
         retriever.train(training)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
-        """``batch['items']`` (B,) says which item each pair shows; the teacher also needs ``batch['rows']``.
-
-        Raises:
-            RewindError: for a batch of one pair, or a method without one vector per caption and per item.
-        """
+        """The loss of at least two pairs; the teacher also needs ``batch['rows']``."""
         logits = retriever.similarity(text, items).T  # rows are items, as in upstream's names
         if len(logits) < 2:
             raise RewindError("training.objective: sanw weights the negatives of a batch; a batch of 1 pair has none.")
@@ -173,7 +162,7 @@ class Sanw(Objective):
         # Row i of w belongs to pair i whichever side searches, so the same bias serves both directions.
         directions = [(side + bias).masked_fill(excluded, least) for side in (logits, logits.T)]
         loss = sum(F.cross_entropy(direction, truth) for direction in directions) / 2
-        # Cross entropy also takes the bias off the numerator, −(ℓ_ii + log w_ii); the formula has −ℓ_ii alone.
+        # Cross entropy also takes the bias off the numerator, −(ℓ_ii + log w_ii); the formula has only −ℓ_ii.
         return Loss(loss + bias[0, 0], logs)
 
     def _similarity(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Tensor:
@@ -220,14 +209,8 @@ _MIN_RELATIVE_VARIANCE = 1e-12  # a variance below this share of the mean square
 def batch_weight_sums(logits: Tensor, s: Tensor, w: Tensor, excluded: Tensor) -> dict[str, Tensor]:
     """Sums over a batch's negatives, and over its rows of the margins (double precision).
 
-    Args:
-        logits: (B, B), row i belonging to column i.
-        s, w: similarities and weights of the pairs, (B, B).
-        excluded: bool (B, B), True for pairs that are not negatives, the diagonal aside.
-
-    >>> sums = batch_weight_sums(torch.zeros(2, 2), torch.zeros(2, 2), torch.ones(2, 2), torch.eye(2) > 1)
-    >>> int(sums["n"]), int(sums["rows"]), int(sums["high"])
-    (2, 2, 2)
+    Row i of ``logits`` (B, B) belongs to column i; ``s`` and ``w`` (B, B) are similarities and weights, and
+    ``excluded`` is True for pairs that are not negatives, the diagonal aside.
     """
     negative = ~excluded & ~torch.eye(len(w), dtype=torch.bool, device=w.device)
     sums = _product_sums(w, s, negative)
@@ -282,10 +265,8 @@ def _correlation(sums: dict[str, float]) -> float:
 def upstream_weight_statistics(logits: Tensor, s: Tensor, w: Tensor, excluded: Tensor) -> dict[str, float]:
     """Upstream's statistics of one batch, number for number: the diagonal counts, with s_ii = 0.
 
-    Both margins set the diagonal to 0 instead of leaving it out, and so count one exp(0) more.
-
-    Args:
-        logits, s, w, excluded: as for :func:`batch_weight_sums`; ``w`` with the weight of s = 0 on its diagonal.
+    ``w`` has the weight of s = 0 on its diagonal. Both margins set the diagonal to 0 instead of leaving it out, and so
+    count one exp(0) more.
     """
     sums = {name: float(value) for name, value in _product_sums(w, s, ~excluded).items()}
     statistics = {

@@ -32,11 +32,7 @@ from rewind.registry import LOSSES
 
 
 class SigmoidOptions(ConfigModel):
-    """Options of the loss.
-
-    >>> SigmoidOptions().initial_bias
-    -10.0
-    """
+    """Options of the loss."""
 
     initial_bias: float = config_field(
         -10.0,
@@ -49,14 +45,10 @@ class SigmoidOptions(ConfigModel):
 
 @LOSSES.register("sigmoid")
 class Sigmoid(nn.Module, Objective):
-    """The sigmoid loss with its bias, a parameter that is trained beside the retriever's.
+    """The sigmoid loss with its bias, a parameter that is trained next to the retriever's.
 
     The learnt scale is the retriever's own (``logit_scale``): the paper's t′. Ranks do not depend on the bias, which
-    therefore is not kept with the finished model; ``history.csv`` has its course.
-
-    >>> loss = Sigmoid(SigmoidOptions())
-    >>> loss.bias.item()
-    -10.0
+    is therefore not kept with the finished model; ``history.csv`` has its course.
     """
 
     Options = SigmoidOptions
@@ -67,12 +59,10 @@ class Sigmoid(nn.Module, Objective):
         self.bias = nn.Parameter(torch.tensor(options.initial_bias))
 
     def check(self, retriever: Retriever, keys: Training) -> None:
-        """Refuse a retriever that does not compare vectors if its cosines are needed."""
         if self.temperature is not None:
             require_vectors(retriever, "sigmoid with a temperature")
 
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which captions have the same words, and which items are twins."""
         self.exclusions.prepare(data, device)
 
     def forward(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
@@ -83,12 +73,9 @@ class Sigmoid(nn.Module, Objective):
 
 
 def sigmoid_loss(logits: Tensor, bias: Tensor, excluded: Tensor) -> Tensor:
-    """``−1/B · Σ log σ(z · (logits + bias))`` over the pairs that are not excluded.
+    """``−1/B · Σ log σ(z · (logits + bias))`` over the pairs of logits (B, B) that are not excluded.
 
-    Args:
-        logits: (B, B), row i belonging to column i.
-        bias: a scalar.
-        excluded: bool (B, B), False on the diagonal: pairs that count neither as right nor as wrong.
+    Excluded pairs count neither as right nor as wrong; the diagonal is not excluded.
 
     >>> round(sigmoid_loss(torch.zeros(1, 1), torch.tensor(0.0), torch.zeros(1, 1, dtype=torch.bool)).item(), 4)  # ln 2
     0.6931

@@ -6,8 +6,8 @@ directions: α_same for a clip's own twin, α_cross for all others (arXiv 2301.0
 
     Σ_i w_i · −log softmax(S_i· + log α_i·)_i / Σ_i w_i,   w_i = 1, or β of a reversed clip,
 
-and the loss is the mean of both. α = 1 and β = 1 is InfoNCE. α_cross = 0 leaves of the reversed negatives nearly a
-clip's own twin alone: as the authors' code takes log(α + 1e-8), the others keep a factor of 1e-8, so that one whose
+and the loss is the mean of both. α = 1 and β = 1 is InfoNCE. α_cross = 0 leaves of the reversed negatives little but
+a clip's own twin: as the authors' code takes log(α + 1e-8), the others keep a factor of 1e-8, so that one whose
 cosine is ahead of the pair's by 18.4 divided by the scale counts as a whole negative: by .18 at scale 100, by .92 at
 20, and never at scales below 9.2. Their code reverses the order of two events within a batch; here twins come together
 (``training.batch.twins_together``), with the captions that people wrote for them.
@@ -44,11 +44,7 @@ ALPHA_FLOOR = 1e-8
 
 
 class TactOptions(ConfigModel):
-    """Options of the loss.
-
-    >>> TactOptions().alpha_same, TactOptions(beta=0).beta
-    (1.0, 0.0)
-    """
+    """Options of the loss."""
 
     alpha_same: float = config_field(1.0, "Factor α of a clip's own twin in the sum over negatives.", ge=0)
     alpha_cross: float = config_field(1.0, "Factor α of all other clips of the opposite direction.", ge=0)
@@ -75,11 +71,7 @@ class Tact(Objective):
             require_vectors(retriever, "tact with a temperature")
 
     def prepare(self, retriever: Retriever, data: Any, device: torch.device) -> None:
-        """Look up which items are reversed, and which are twins.
-
-        Raises:
-            RewindError: if the training split has no twins.
-        """
+        """Look up which items are reversed, and which are twins; a training split without twins is refused."""
         if data.reversed_items is None or not data.reversed_items.any():
             raise RewindError("training.objective: tact needs reversed twins with captions in the training split.")
         self.exclusions.prepare(data, device)
@@ -87,7 +79,7 @@ class Tact(Objective):
         self.clusters = cluster_numbers(data, device)
 
     def __call__(self, retriever: Retriever, text: Features, items: Features, batch: Features) -> Loss:
-        """The formula above; pairs of one item are no negatives of each other."""
+        """The formula above; pairs of one item are not negatives of each other."""
         options = self.options
         logits = pair_logits(retriever, text, items, options.temperature, "tact with a temperature")
         is_reversed, clusters = self.reversed[batch["items"]], self.clusters[batch["items"]]
@@ -97,12 +89,9 @@ class Tact(Objective):
 
 
 def log_factors(is_reversed: Tensor, clusters: Tensor, same: float, cross: float) -> Tensor:
-    """log α of all pairs, (B, B): 0 within a direction.
+    """log α of all pairs, (B, B): 0 within a direction; ``clusters`` (B,) is the same for a clip and its twin.
 
-    Args:
-        is_reversed: bool (B,).
-        clusters: (B,), a clip and its twin have one.
-        same, cross: α of a clip and its twin, and of other clips of different directions.
+    ``same`` is the α of a clip and its twin, ``cross`` that of other clips of different directions.
 
     >>> log_factors(torch.tensor([False, True]), torch.tensor([3, 3]), same=1.0, cross=0.0).tolist()
     [[0.0, 0.0], [0.0, 0.0]]
@@ -116,12 +105,9 @@ def log_factors(is_reversed: Tensor, clusters: Tensor, same: float, cross: float
 
 
 def weighted_contrast(logits: Tensor, excluded: Tensor, weights: Tensor) -> Loss:
-    """Mean of both directions' cross entropies, each row weighted.
+    """Mean of both directions' cross entropies of logits (B, B), row i belonging to column i, without excluded pairs.
 
-    Args:
-        logits: (B, B), row i belonging to column i.
-        excluded: bool (B, B), pairs left out of the sums.
-        weights: (B,), not all 0.
+    Each row is weighted; ``weights`` (B,) are not all 0.
 
     >>> weighted_contrast(torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.bool), torch.tensor([1.0, 0.0])).value.exp()
     tensor(2.)

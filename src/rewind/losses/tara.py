@@ -1,4 +1,4 @@
-"""TARA's loss of texts alone: a caption finds another caption of its clip among those of others and hard negatives.
+"""TARA's loss of texts only: a caption finds another caption of its clip among those of others and hard negatives.
 
 With unit vectors of captions, a_i of caption i, p_i of another caption of the same clip, n_j of hard negatives, and
 τ = 0.05 (Bagad and Zisserman, arXiv 2512.13511; bpiyush/TARA @ 4e9791b, ``training/finetuning.py``):
@@ -33,11 +33,7 @@ from rewind.registry import LOSSES
 
 
 class TaraOptions(ConfigModel):
-    """Options of the loss.
-
-    >>> TaraOptions().temperature
-    0.05
-    """
+    """Options of the loss."""
 
     temperature: float = config_field(0.05, "What cosines are divided by.", gt=0)
     exclude: list[Exclude] = exclude_field()
@@ -45,7 +41,7 @@ class TaraOptions(ConfigModel):
 
 @LOSSES.register("tara")
 class Tara(HardNegativeObjective):
-    """The loss with its options; ``training.hard_negatives`` says where hard negatives come from."""
+    """The loss with its options."""
 
     Options = TaraOptions
 
@@ -64,11 +60,7 @@ class Tara(HardNegativeObjective):
     def __call__(  # type: ignore[override]  # losses with hard negatives are called with these too
         self, retriever: Retriever, text: Features, items: Features, batch: Features, negatives: Features
     ) -> Loss:
-        """The formula above, over captions with another one of their clip in the batch.
-
-        Raises:
-            RewindError: if no two captions of the batch are of one clip.
-        """
+        """The formula above, over captions with another one of their clip in the batch, of which there must be some."""
         texts, _ = unit_vectors(retriever, text, items, "tara")
         hard, _ = unit_vectors(retriever, negatives, items, "tara")
         partner = next_of_same_item(batch["items"])

@@ -58,19 +58,12 @@ _PREPROCESSING = {"mean": CLIP_MEAN, "std": CLIP_STD}
 
 
 def architecture_names() -> list[str]:
-    """Names of open_clip's architectures, including those that :func:`load_architecture` refuses.
-
-    >>> "ViT-B-32-quickgelu" in architecture_names()
-    True
-    """
+    """Names of open_clip's architectures, including those that :func:`load_architecture` refuses."""
     return sorted(_files())
 
 
 def load_architecture(name: str) -> ArchitectureConfig:
-    """Arguments for open_clip's ``CLIP``, by model name or from a JSON file; no network is built.
-
-    Args:
-        name: one of open_clip's names, or a JSON file in its format (its ``open_clip_config.json`` too).
+    """Arguments for open_clip's ``CLIP``, by name or from a JSON file in its format (``open_clip_config.json`` too).
 
     Raises:
         RewindError: if there is no such architecture, or it is not one that is computed here exactly as open_clip does,
@@ -81,7 +74,7 @@ def load_architecture(name: str) -> ArchitectureConfig:
     """
     config = read_architecture(name)
     preprocessing: Mapping[str, Any] = {}
-    if isinstance(config.get("model_cfg"), dict):  # as on open_clip's hub, with what frames need beside it
+    if isinstance(config.get("model_cfg"), dict):  # as on open_clip's hub, with what frames need next to it
         preprocessing, config = config.get("preprocess_cfg") or {}, config["model_cfg"]
     parts = {"embed_dim": int, "vision_cfg": dict, "text_cfg": dict}
     missing = [key for key, kind in parts.items() if not isinstance(config.get(key), kind)]
@@ -101,11 +94,7 @@ def load_architecture(name: str) -> ArchitectureConfig:
 
 
 def read_architecture(name: str) -> ArchitectureConfig:
-    """A configuration as it is in its file.
-
-    Raises:
-        RewindError: if there is no such architecture, or the file is not a configuration.
-    """
+    """A configuration as it is in its file."""
     if not name.endswith(".json"):
         files = _files()
         if name not in files:
@@ -143,10 +132,7 @@ def unsupported_keys(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def normalisation_mismatch(preprocessing: Mapping[str, Any]) -> str | None:
-    """The difference if weights were trained on frames of another mean or deviation than CLIP's; None if there is none.
-
-    Args:
-        preprocessing: ``mean`` and ``std`` of channels, as in open_clip's ``preprocess_cfg``.
+    """How ``mean`` or ``std`` of open_clip's ``preprocess_cfg`` differs from CLIP's, a message; None if neither does.
 
     >>> normalisation_mismatch({"mean": (0.5, 0.5, 0.5)})
     "frames are normalised with CLIP's mean, but these weights need mean (0.5, 0.5, 0.5): choose others"
@@ -160,10 +146,7 @@ def normalisation_mismatch(preprocessing: Mapping[str, Any]) -> str | None:
 
 
 def hub_config_beside(weights: Path, name: str) -> ArchitectureConfig | None:
-    """The configuration of open_clip's hub beside a weights file (``open_clip_config.json``), if it is of ``name``.
-
-    A configuration of another architecture is about other weights in the same folder: None.
-    """
+    """open_clip's hub configuration next to a weights file; None without one, or if it is of another architecture."""
     file = weights.with_name("open_clip_config.json")
     require_regular_file(file, missing_ok=True)
     if not file.is_file():
@@ -180,7 +163,7 @@ def _files() -> dict[str, Path]:
 
 # ---- Weight families: OpenAI's weights need QuickGELU, open_clip's own mostly GELU ---------------------------------
 # No tensor shows the activation, and the wrong one is a silent loss of accuracy. So the family decides, and if neither
-# the file nor the study says which it is, nothing is loaded.
+# the file nor the study states which it is, nothing is loaded.
 
 OPENAI_CONSTANTS = ("input_resolution", "context_length", "vocab_size")  # numbers among the tensors of OpenAI's files
 QUICKGELU_SUFFIX = "-quickgelu"
@@ -205,13 +188,8 @@ def check_family(shown: str | None, keys: BackboneKeys, quick_gelu: bool, source
 
     Args:
         shown: the family that the weights themselves show.
-        keys: ``family`` and ``architecture``.
         quick_gelu: whether the architecture has QuickGELU.
-        source: names the weights in messages.
         ours: whether it is a checkpoint of a run here, whose study named the same architecture.
-
-    Raises:
-        RewindError: with the keys to set.
     """
     if shown and keys.family and shown != keys.family:
         raise RewindError(

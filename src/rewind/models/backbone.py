@@ -22,18 +22,6 @@ class Backbone(nn.Module):
     What can be cached when a tower is frozen is a step of its own: ``prepare_text`` before ``encode_text``,
     ``clip_features`` before ``encode_frames``.
 
-    Attributes:
-        width: of both sides' vectors.
-        feature_width: of the visual tower's features.
-        text_width: of prepared text, if that is a feature vector and not token ids.
-        caches_text: whether prepared text is worth caching beside frame features.
-        logit_scale: logarithm of the factor on cosines.
-        tokenizer: of captions, as the study's key ``text.tokenizer`` names it; None if the towers bring their own.
-        max_words: most tokens of a caption that the text tower reads, if it reads token ids; tables say how many
-            captions are cut, search whether a query is.
-        notes: what readers of a table must know about them, clauses.
-        stored_head: name and state dict of a head that came with the weights.
-
     >>> import torch
     >>> class MeanColours(Backbone):
     ...     feature_width = width = 3
@@ -44,15 +32,15 @@ class Backbone(nn.Module):
     torch.Size([2, 4, 3])
     """
 
-    width: int
-    feature_width: int
-    text_width: int | None = None
+    width: int  # of both sides' vectors
+    feature_width: int  # of the visual tower's features
+    text_width: int | None = None  # of prepared text, if that is a feature vector and not token ids
     caches_text: bool = False
-    logit_scale: nn.Parameter
-    tokenizer: Any
-    max_words: int | None = None
-    stored_head: tuple[str, dict[str, Tensor]] | None = None
-    notes: tuple[str, ...] = ()
+    logit_scale: nn.Parameter  # logarithm of the factor on cosines
+    tokenizer: Any  # of captions, as the key ``text.tokenizer`` names it; None if the towers have their own
+    max_words: int | None = None  # most tokens of a caption that are read, if ids; tables and search tell what is cut
+    stored_head: tuple[str, dict[str, Tensor]] | None = None  # name and state dict, if it came with the weights
+    notes: tuple[str, ...] = ()  # what readers of a table must know about them, clauses
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +50,7 @@ class Backbone(nn.Module):
     def prepare_text(self, captions: list[str]) -> Tensor:
         """Captions as a tensor of one row each: token ids, or features of a frozen sentence encoder.
 
-        Whoever encodes captions with a run's towers comes by here (training, evaluation, search, exports, encoders),
+        All that encodes captions with a run's towers comes by here (training, evaluation, search, exports, encoders),
         so the same words are the same ids everywhere, and are cut at the same ``max_words``.
         """
         raise NotImplementedError
@@ -87,16 +75,9 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def clip_features(self, pixels: Tensor, mask: Tensor) -> Tensor:
-        """Features of the frames of clips; padded frames are not encoded.
+        """uint8 RGB (n, T, 3, S, S) and mask (n, T), real frames first → (n, T, feature_width), zero on padding.
 
-        A tower whose frames see their neighbours overrides this.
-
-        Args:
-            pixels: uint8 RGB (n, T, 3, S, S).
-            mask: (n, T), 1 on real frames, which come first.
-
-        Returns:
-            (n, T, feature_width), zero on padding.
+        Padding is not encoded. A tower whose frames see their neighbours overrides this.
         """
         real = mask.bool()
         return scatter_frames(self.frame_features(pixels[real]), real)
@@ -119,26 +100,16 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def cached_text(self, captions: list[str]) -> Tensor:
-        """What is cached of captions beside frame features, if it ``caches_text``: (n, …), as ``encode_text`` takes it.
-
-        The default: prepared text.
-        """
+        """What is cached of captions next to frame features if it ``caches_text``: (n, …), as for ``encode_text``."""
         return self.prepare_text(captions)
 
     def check_frames(self, frames: Frames) -> None:
-        """Refuse frames that the towers cannot read. Called when the workflow is read.
-
-        Raises:
-            RewindError: naming the key of ``frames``.
-        """
+        """Refuse frames that the towers cannot read, naming the key of ``frames``. Called when the workflow is read."""
 
     def tune(self, keys: Training) -> None:
         """Get ready for a method's training keys, when its model is built: for training, and before weights are read.
 
         The default: put the adapters of ``training.lora`` into the towers.
-
-        Raises:
-            RewindError: for adapters that cannot be.
         """
         if keys.lora is not None:
             add_adapters(self, keys.lora, adapted_towers(keys))
@@ -148,33 +119,21 @@ class Backbone(nn.Module):
         return {}
 
     def freeze_layers(self, count: int) -> None:
-        """Compute no more gradients of the embeddings and the first ``count`` blocks of both towers.
-
-        Raises:
-            RewindError: if there are no such blocks, or fewer of them.
-        """
+        """Stop computing gradients of the embeddings and the first ``count`` blocks of both towers."""
         raise RewindError(
             "training.freeze_layers: this backbone has no transformer blocks to freeze; remove the key, or freeze "
             "whole towers with training.freeze."
         )
 
     def checkpoint_towers(self) -> None:
-        """Keep no more activations inside the towers' blocks; recompute them in the backward pass.
-
-        Raises:
-            RewindError: if the towers cannot.
-        """
+        """Keep activations inside the towers' blocks no longer; recompute them in the backward pass."""
         raise RewindError(
             "training.gradient_checkpointing: this backbone has no blocks whose activations could be recomputed; "
             "remove the key."
         )
 
     def compile_towers(self) -> None:
-        """Run the towers through torch.compile, in place: names in the state dict stay.
-
-        Raises:
-            RewindError: if the towers cannot.
-        """
+        """Run the towers through torch.compile, in place: names in the state dict stay."""
         raise RewindError("training.compile: this backbone has no towers that can be compiled; remove the key.")
 
 
@@ -193,14 +152,8 @@ def scatter_frames(features: Tensor, real: Tensor) -> Tensor:
 def clip_vectors_at_frames(encode: Callable[[Tensor], Tensor], pixels: Tensor, mask: Tensor, width: int) -> Tensor:
     """One vector for each clip, repeated at each of its frames: for towers that encode all frames together.
 
-    Args:
-        encode: clips of one length (n, T, 3, S, S) → (n, width).
-        pixels: (n, T, 3, S, S).
-        mask: (n, T), 1 on real frames, which come first; others are not encoded.
-        width: of the vectors.
-
-    Returns:
-        (n, T, width), zero on padding: the mean over a clip's frames is its vector.
+    ``encode``: clips of one length (n, T, 3, S, S) → (n, width). Real frames come first in ``mask`` (n, T); others are
+    not encoded. The result is (n, T, width), zero on padding: the mean over a clip's frames is its vector.
 
     >>> import torch
     >>> mask = torch.tensor([[1, 1], [1, 0]])

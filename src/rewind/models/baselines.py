@@ -64,21 +64,11 @@ class PooledBaseline(Retriever):
         return {"items": F.normalize(self.map_items(masked_mean(batch["frames"], batch["mask"])), dim=1)}
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """Cosines of all pairs, (n_text, n_items)."""
         return text["text"] @ items["items"].T
 
 
 def check_baseline_options(options: Mapping[str, Any], known: tuple[str, ...], method: str) -> None:
-    """Refuse options that a baseline does not have.
-
-    Args:
-        options: of the method.
-        known: names of the options that the baseline has.
-        method: name of the baseline, for the message.
-
-    Raises:
-        RewindError: naming the unknown key and the known ones.
-    """
+    """Refuse options that a baseline does not have."""
     unknown = sorted(set(options) - set(known))
     if unknown:
         valid = ", ".join(known) or "none"
@@ -92,27 +82,19 @@ class Chance(Retriever):
     """Scores every pair 0.
 
     All items tie. Metrics are expectations over the order of ties, so they are exactly those of chance: R@k = k/n and a
-    mean rank of (n + 1)/2. There is no seed, no noise and nothing to train.
-
-    >>> model = Chance()
-    >>> model.similarity(model.encode_text({"text": torch.rand(1, 4)}), model.encode_items({"rows": torch.rand(3, 1)}))
-    tensor([[0., 0., 0.]])
+    mean rank of (n + 1)/2.
     """
 
     def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[RowNumberSource, Tensor]:
-        """Row numbers of a split: no clip is read."""
         return RowNumberSource(len(items)), torch.arange(len(captions))[:, None]
 
     def encode_text(self, batch: Features) -> Features:
-        """``text`` (n, …) → an empty row per caption."""
         return {"text": _empty_rows(batch["text"])}
 
     def encode_items(self, batch: Features) -> Features:
-        """Any batch → an empty row per item."""
         return {"items": _empty_rows(next(iter(batch.values())))}
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """Zeros, (n_text, n_items)."""
         return text["text"] @ items["items"].T  # sums of no products
 
 
@@ -121,14 +103,12 @@ def _empty_rows(like: Tensor) -> Tensor:
 
 
 def make_chance(options: Mapping[str, Any] | None = None) -> Chance:
-    """The baseline ``chance``; it has no options."""
     check_baseline_options(options or {}, (), "chance")
     return Chance()
 
 
-@MODELS.register("chance")
+@MODELS.register("chance", tags=("no backbone", "no towers"))
 def build_chance(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Chance:
-    """``Chance``, which needs nothing of the study; options of the method are refused."""
     return make_chance(method.options)
 
 
@@ -140,7 +120,7 @@ def build_chance(method: Method, backbone: BackboneKeys, text: TextKeys, train_c
 class BagOfWords(Retriever):
     """Score of (caption, item): the largest cosine of word counts between the caption and the item's captions.
 
-    A caption is never compared with itself. The only caption of an item therefore says nothing about that item: it
+    A caption is never compared with itself. The only caption of an item therefore tells nothing about that item: it
     scores all items 0 and ranks as chance does (upstream leaves such captions out). Features are row numbers of the
     split that :meth:`from_captions` saw last.
 
@@ -170,11 +150,9 @@ class BagOfWords(Retriever):
         return RowNumberSource(len(items)), torch.arange(len(captions))[:, None]
 
     def encode_text(self, batch: Features) -> Features:
-        """``text`` (n, 1): row numbers of captions, as they are."""
         return {"captions": batch["text"]}
 
     def encode_items(self, batch: Features) -> Features:
-        """``rows`` (n, 1): row numbers of items, as they are."""
         return {"items": batch["rows"]}
 
     def similarity(self, text: Features, items: Features) -> Tensor:
@@ -204,12 +182,7 @@ class BagOfWords(Retriever):
 
 
 class RowNumberSource:
-    """A frame source that gives row numbers of items and reads no file.
-
-    >>> RowNumberSource(5).batch(np.array([3, 1]))
-    {'rows': tensor([[3],
-            [1]])}
-    """
+    """A frame source that gives row numbers of items, ``rows`` (n, 1), and reads no file."""
 
     copies = True
 
@@ -220,7 +193,6 @@ class RowNumberSource:
         return self.count
 
     def batch(self, rows: np.ndarray) -> Features:
-        """``rows`` (n, 1)."""
         return {"rows": torch.as_tensor(rows)[:, None]}
 
 
@@ -239,14 +211,12 @@ def word_counts(captions: list[str]) -> csr_matrix:
 
 
 def make_bow(options: Mapping[str, Any] | None = None) -> BagOfWords:
-    """The baseline ``bow``; it has no options."""
     check_baseline_options(options or {}, (), "bow")
     return BagOfWords()
 
 
-@MODELS.register("bow")
+@MODELS.register("bow", tags=("no backbone", "no towers", "cosines"))
 def build_bow(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> BagOfWords:
-    """``BagOfWords``, which needs nothing of the study; options of the method are refused."""
     return make_bow(method.options)
 
 
@@ -261,16 +231,10 @@ DIRECTIONS = ("text_to_items", "items_to_text")
 class Ridge(PooledBaseline):
     """Cosine of predicted and true features, both minus the training pairs' mean.
 
-    With ``text_to_items`` the prediction is ``(text − text_mean) W``, compared with ``items − item_mean``;
-    with ``items_to_text`` the other way round. ``W = (X'X + alpha m I)⁻¹ X'Y``, where X and Y are the centred
-    training pairs and m = trace(X'X)/width: ``alpha`` means the same for any number of pairs and any scale.
-    The map knows nothing of the order of frames.
-
-    Args:
-        text_width: dt, width of the prepared text features.
-        item_width: di, width of the frame features.
-        alpha: strength of the regularisation; None: chosen among :data:`ALPHAS` on validation.
-        direction: one of :data:`DIRECTIONS`.
+    With ``text_to_items`` the prediction is ``(text − text_mean) W``, compared with ``items − item_mean``; with
+    ``items_to_text`` the other way round. ``W = (X'X + alpha m I)⁻¹ X'Y``, where X and Y are the centred training pairs
+    and m = trace(X'X)/width: ``alpha`` means the same for any number of pairs and any scale. Without one, it is chosen
+    among :data:`ALPHAS` on validation. The map knows nothing of the order of frames.
 
     >>> ridge = Ridge(text_width=4, item_width=3, alpha=0.1)
     >>> ridge.fit(torch.rand(50, 4), torch.rand(50, 3))
@@ -298,16 +262,9 @@ class Ridge(PooledBaseline):
     def fit(
         self, text: Tensor, items: Tensor, valid_text: Tensor | None = None, valid_items: Tensor | None = None
     ) -> None:
-        """Solve for the map; deterministic, in float64.
+        """Solve for the map of pairs (n, dt) and (n, di), items pooled by ``masked_mean``; deterministic, in float64.
 
-        Args:
-            text: prepared features of the training captions (n, dt).
-            items: features of each caption's item, pooled by :func:`rewind.models.retriever.masked_mean` (n, di).
-            valid_text: the same of the validation captions (v, dt); needed where no ``alpha`` was given.
-            valid_items: the item of each validation caption (v, di).
-
-        Raises:
-            RewindError: if shapes do not fit, features are not finite, or nothing to choose alpha on.
+        Validation pairs are needed where no ``alpha`` was given.
         """
         self._check(text, items, "training")
         if self.fixed_alpha is None:
@@ -337,11 +294,7 @@ class Ridge(PooledBaseline):
         solve(self.fixed_alpha if self.fixed_alpha is not None else max(reversed(ALPHAS), key=score))
 
     def translate(self, text: Tensor) -> Tensor:
-        """Vectors (n, dt) of captions → unit vectors (n, di): the prediction plus the items' mean.
-
-        Raises:
-            RewindError: for a map from items to texts.
-        """
+        """Vectors (n, dt) of captions → unit vectors (n, di): the prediction plus the items' mean."""
         if not self.from_text:
             raise RewindError("methods.*.options.direction: items_to_text maps no caption into the space of items.")
         return F.normalize(self.map_text(text.float()) + self.item_mean, dim=1)
@@ -384,11 +337,7 @@ def mean_reciprocal_rank(ridge: Ridge, text: Tensor, items: Tensor) -> float:
 
 
 def make_ridge(text_width: int, item_width: int, options: Mapping[str, Any] | None = None) -> Ridge:
-    """The baseline ``ridge``, not yet fitted; ``options`` may set its ``alpha`` and its ``direction``.
-
-    Raises:
-        RewindError: for an unknown option, an alpha that is not a positive number, or an unknown direction.
-    """
+    """The baseline ``ridge``, not yet fitted; ``options`` may set its ``alpha`` and its ``direction``."""
     options = options or {}
     check_baseline_options(options, ("alpha", "direction"), "ridge")
     alpha, direction = options.get("alpha"), options.get("direction", DIRECTIONS[0])
@@ -402,13 +351,9 @@ def make_ridge(text_width: int, item_width: int, options: Mapping[str, Any] | No
     return Ridge(text_width, item_width, None if alpha is None else float(alpha), direction)
 
 
-@MODELS.register("ridge")
+@MODELS.register("ridge", tags=("no towers", "cosines"))
 def build_ridge(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Ridge:
-    """``Ridge`` for the widths of the study's backbone, which is built to learn them.
-
-    Raises:
-        RewindError: for a backbone whose prepared text is not a feature vector, or an option that ridge does not have.
-    """
+    """``Ridge`` for the widths of the study's backbone, whose prepared text must be a feature vector."""
     towers = build_backbone(backbone, text, train_captions)
     if towers.text_width is None:
         raise RewindError(
@@ -428,8 +373,7 @@ FREEZE_KEY = "methods.*.training.freeze"
 class PixelFeatures(Backbone):
     """Captions as square roots of word counts, clips as ``PIXELS_FRAMES`` frames of ``PIXELS_SIZE``² pixels, flattened.
 
-    Args:
-        captions: of the training split, which give the words.
+    The words are those of ``captions``, the training split's; others are left out.
 
     >>> features = PixelFeatures(["a red ball", "a dog"])
     >>> features.prepare_text(["a red dog", "unheard"]).shape
@@ -447,7 +391,6 @@ class PixelFeatures(Backbone):
         self.text_width, self.feature_width = max(1, len(words)), PIXELS_FRAMES * 3 * PIXELS_SIZE * PIXELS_SIZE
 
     def prepare_text(self, captions: list[str]) -> Tensor:
-        """float32 (n, words); words that are in no training caption are left out."""
         rows = torch.zeros(len(captions), self.text_width)
         for row, caption in zip(rows, captions, strict=True):
             for word, count in Counter(MiniclipTokenizer.words(caption)).items():
@@ -468,12 +411,7 @@ class PixelFeatures(Backbone):
 
 
 class PixelBaseline(Ridge):
-    """Ridge regression on :class:`PixelFeatures`; its strength is chosen on validation.
-
-    >>> model = PixelBaseline(["a red ball", "a dog"])
-    >>> model.weight.shape
-    torch.Size([4, 768])
-    """
+    """Ridge regression on :class:`PixelFeatures`; its strength is chosen on validation."""
 
     backbone: PixelFeatures
 
@@ -483,18 +421,12 @@ class PixelBaseline(Ridge):
         self.backbone = pictures
 
     def encode_items(self, batch: Features) -> Features:
-        """``pixels`` (n, T, 3, S, S) and ``mask`` (n, T) → ``items`` (n, d), of unit length."""
         if "frames" not in batch:
             batch = batch | {"frames": self.backbone.clip_features(batch["pixels"], batch["mask"])}
         return super().encode_items(batch)
 
 
 def check_pixels(method: Method, backbone: BackboneKeys) -> None:
-    """Refuse options, and cached features of other towers.
-
-    Raises:
-        RewindError: naming the key.
-    """
     check_baseline_options(method.options, (), "pixels")
     if backbone.kind == "embeddings":
         raise RewindError("methods.*.model: pixels looks at clips or images, and the dataset consists of vectors.")
@@ -505,7 +437,6 @@ def check_pixels(method: Method, backbone: BackboneKeys) -> None:
         )
 
 
-@MODELS.register("pixels", check=check_pixels)
+@MODELS.register("pixels", tags=("no backbone", "no towers", "cosines"), check=check_pixels)
 def build_pixels(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> PixelBaseline:
-    """``PixelBaseline``, which needs only the study's training captions."""
     return PixelBaseline(train_captions)

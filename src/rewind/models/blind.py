@@ -7,8 +7,9 @@
 - ``single_frame`` compares a caption with one frame of each clip, which has no order.
 
 In Binary every query is about an original: its caption, with the clip and its twin (text to item), or the clip, with
-its own caption and the twin's (item to text). So ``clip_only`` alone reaches p from text to item, and ``caption_only``
-alone q from item to text. What a method scores beyond the best of these it knows of language and vision together.
+its own caption and the twin's (item to text). So ``clip_only`` by itself reaches p from text to item, and
+``caption_only`` q from item to text. What a method scores beyond the best of these it knows of language and vision
+together.
 
 All are fitted on the training split; what is left to choose is chosen on validation. Comparable baselines: language
 models that see no picture (SugarCrepe, arXiv 2306.14610; 2306.01879), one frame of a clip (ATP, 2206.01720).
@@ -44,32 +45,18 @@ TEXT_TO_ITEM_ACCURACY, ITEM_TO_TEXT_ACCURACY = "valid_R@1", "valid_item_to_text 
 
 
 class DirectedSplit(Protocol):
-    """What a fit needs of a split, such as :class:`rewind.loading.run_data.PreparedSplit`.
+    """What a fit needs of a split, such as :class:`rewind.loading.run_data.PreparedSplit`."""
 
-    Attributes:
-        items: item_id, reversed.
-        captions: video_id, caption.
-        inputs: whose ``batch(rows)`` has ``frames`` and ``mask`` of items.
-    """
-
-    items: pd.DataFrame
-    captions: pd.DataFrame
-    inputs: Any
+    items: pd.DataFrame  # item_id, reversed
+    captions: pd.DataFrame  # video_id, caption
+    inputs: Any  # has ``batch(rows)``, with ``frames`` and ``mask`` of items
 
 
 class BlindBaseline(Retriever):
-    """A baseline that is fitted on whole splits, and evaluated in Binary alone."""
+    """A baseline that is fitted on whole splits, and evaluated only in Binary."""
 
     def fit_splits(self, train: DirectedSplit, valid: DirectedSplit, validate: Validate) -> None:
-        """Fit on the training split; choose on validation.
-
-        Args:
-            train, valid: the splits, with frames as features of the backbone, if it has one.
-            validate: scores of a candidate on validation.
-
-        Raises:
-            RewindError: if a split has nothing to tell the direction from.
-        """
+        """Fit on the training split; choose on validation. Frames are features of the backbone, if it has one."""
         raise NotImplementedError
 
     def _best(
@@ -85,12 +72,9 @@ class BlindBaseline(Retriever):
 
 
 def directed_clips(items: pd.DataFrame, captions: pd.DataFrame, split: str = "training") -> pd.DataFrame:
-    """The items of which both directions are there and have captions: rows of ``items``, in their order.
+    """The items with captions of both directions: rows of ``items``, in their order; an error if there are none.
 
     Originals whose twin is not described differ in what they show, and a fit would take that for direction.
-
-    Raises:
-        RewindError: naming the ``split`` if there are none.
 
     >>> items = pd.DataFrame({"item_id": ["a", "b", "a_rev"], "reversed": [0, 0, 1]})
     >>> directed_clips(items, pd.DataFrame({"video_id": ["a", "b", "a_rev"]}))["item_id"].tolist()
@@ -117,9 +101,6 @@ SMOOTHING = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 class CaptionOnly(BlindBaseline):
     """How much more likely a caption's words and bigrams are in captions of originals than in those of twins.
 
-    Args:
-        captions: of the training split, which give the words.
-
     >>> model = CaptionOnly(["a door opens", "a door closes"])
     >>> model.from_captions(pd.DataFrame({"item_id": ["a"]}), pd.DataFrame({"caption": ["a door"]}))[1].shape
     torch.Size([1, 3])
@@ -138,7 +119,6 @@ class CaptionOnly(BlindBaseline):
         return RowNumberSource(len(items)), self.term_numbers(captions["caption"].tolist())
 
     def term_numbers(self, captions: list[str]) -> Tensor:
-        """int64 (n, L)."""
         terms = [
             [self.number[term] for term in words_and_bigrams(caption) if term in self.number] for caption in captions
         ]
@@ -161,18 +141,17 @@ class CaptionOnly(BlindBaseline):
         self._best(SMOOTHING, fit, validate, ITEM_TO_TEXT_ACCURACY)
 
     def encode_text(self, batch: Features) -> Features:
-        """``text`` (n, L), or ``captions`` (n, bytes) → ``text`` (n, 1): the log-odds that the clip is no twin."""
+        """``text`` (n, L), or ``captions`` (n, bytes) → ``text`` (n, 1): the log-odds that the clip is not a twin."""
         numbers = batch["text"]
-        if "captions" in batch:  # beside a model that reads clips, whose backbone prepares the captions otherwise
+        if "captions" in batch:  # next to a model that reads clips, whose backbone prepares the captions differently
             numbers = self.term_numbers(decode_names(batch["captions"])).to(self.weight.device)
         return {"text": self.weight[numbers].sum(dim=1, keepdim=True)}
 
     def encode_items(self, batch: Features) -> Features:
-        """Any batch of n items → ``items`` (n, 1), ones: all clips are the same to it."""
+        """Ones, ``items`` (n, 1): all clips are the same to it."""
         return {"items": _ones(next(iter(batch.values())))}
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """float32 (n_text, n_items), the same for every item."""
         return (text["text"] @ items["items"].T).float()
 
 
@@ -184,9 +163,6 @@ PROBE_POSITIONS = 8
 
 class ClipOnly(BlindBaseline):
     """How much a clip looks as if it ran forward: a linear probe on features of :data:`PROBE_POSITIONS` moments.
-
-    Args:
-        backbone: the towers, which stay as they are.
 
     >>> from rewind.models.embeddings import EmbeddingTowers
     >>> ClipOnly(EmbeddingTowers(text_width=8, item_width=4, width=4)).weight.shape
@@ -211,7 +187,7 @@ class ClipOnly(BlindBaseline):
         self.bias.fill_(bias)
 
     def encode_text(self, batch: Features) -> Features:
-        """Any n captions → ``text`` (n, 1), ones: all captions are the same to it."""
+        """Ones, ``text`` (n, 1): all captions are the same to it."""
         return {"text": _ones(batch["text"])}
 
     def encode_items(self, batch: Features) -> Features:
@@ -222,7 +198,6 @@ class ClipOnly(BlindBaseline):
         return {"items": torch.from_numpy(scores).to(frames.device)[:, None]}
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """float32 (n_text, n_items), the same for every caption."""
         return (text["text"] @ items["items"].T).float()
 
 
@@ -246,14 +221,9 @@ def _ones(like: Tensor) -> Tensor:
 
 
 class BlindProduct(BlindBaseline):
-    """The score of ``caption_only`` times that of ``clip_only``: no word meets a frame.
+    """The score of ``caption_only`` times that of ``clip_only``: no word meets a frame."""
 
-    Args:
-        backbone: the towers, which stay as they are.
-        captions: of the training split, which give the words.
-    """
-
-    reads_ids = True  # the words of captions are read beside what the backbone prepares of them
+    reads_ids = True  # the words of captions are read in addition to what the backbone prepares of them
 
     def __init__(self, backbone: Backbone, captions: list[str]) -> None:
         super().__init__()
@@ -261,24 +231,19 @@ class BlindProduct(BlindBaseline):
 
     @property
     def backbone(self) -> Backbone:  # type: ignore[override]  # stored once, as a part of ClipOnly
-        """The towers."""
         return self.clips.backbone
 
     def fit_splits(self, train: DirectedSplit, valid: DirectedSplit, validate: Validate) -> None:
-        """Each part by itself, as the two baselines are."""
         self.captions.fit_splits(train, valid, validate)
         self.clips.fit_splits(train, valid, validate)
 
     def encode_text(self, batch: Features) -> Features:
-        """``captions`` (n, bytes) → ``text`` (n, 1)."""
         return self.captions.encode_text(batch)
 
     def encode_items(self, batch: Features) -> Features:
-        """As :class:`ClipOnly`."""
         return self.clips.encode_items(batch)
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """float32 (n_text, n_items)."""
         return (text["text"] @ items["items"].T).float()
 
 
@@ -286,11 +251,7 @@ class BlindProduct(BlindBaseline):
 
 
 class SingleFrame(BlindBaseline):
-    """Cosine of a caption and the frame at one moment of each clip, the same moment of all, in the towers' space.
-
-    Args:
-        backbone: the towers, which stay as they are.
-    """
+    """Cosine of a caption and the frame at one moment of each clip, the same moment of all, in the towers' space."""
 
     backbone: Backbone
     moment: Tensor
@@ -317,7 +278,6 @@ class SingleFrame(BlindBaseline):
         return {"items": F.normalize(self.backbone.encode_frames(shown).float(), dim=-1)}
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """Cosines, (n_text, n_items)."""
         return text["text"] @ items["items"].T
 
 
@@ -325,11 +285,7 @@ class SingleFrame(BlindBaseline):
 
 
 def check_blind(method: Method, backbone: BackboneKeys) -> None:
-    """Refuse options, and towers that do not see single frames where one frame is asked for.
-
-    Raises:
-        RewindError: naming the key.
-    """
+    """Refuse options, and towers that do not see single frames where one frame is asked for."""
     check_baseline_options(method.options, (), method.model)
     if method.model == "single_frame" and backbone.kind == "viclip":
         raise RewindError(
@@ -337,31 +293,27 @@ def check_blind(method: Method, backbone: BackboneKeys) -> None:
         )
 
 
-@MODELS.register("caption_only", check=check_blind)
+@MODELS.register("caption_only", tags=("blind", "no backbone", "no towers"), check=check_blind)
 def build_caption_only(
     method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
 ) -> CaptionOnly:
-    """``CaptionOnly``, which needs only the study's training captions."""
     return CaptionOnly(train_captions)
 
 
-@MODELS.register("clip_only", check=check_blind)
+@MODELS.register("clip_only", tags=("blind", "no towers"), check=check_blind)
 def build_clip_only(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> ClipOnly:
-    """``ClipOnly`` on the study's towers."""
     return ClipOnly(build_backbone(backbone, text, train_captions))
 
 
-@MODELS.register("blind_product", check=check_blind)
+@MODELS.register("blind_product", tags=("blind", "no towers"), check=check_blind)
 def build_blind_product(
     method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
 ) -> BlindProduct:
-    """``BlindProduct`` on the study's towers and training captions."""
     return BlindProduct(build_backbone(backbone, text, train_captions), train_captions)
 
 
-@MODELS.register("single_frame", check=check_blind)
+@MODELS.register("single_frame", tags=("blind", "no towers"), check=check_blind)
 def build_single_frame(
     method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
 ) -> SingleFrame:
-    """``SingleFrame`` on the study's towers."""
     return SingleFrame(build_backbone(backbone, text, train_captions))

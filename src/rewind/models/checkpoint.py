@@ -34,16 +34,12 @@ def save_model(path: str | Path, model: nn.Module, metadata: dict[str, str]) -> 
 
 
 def weights_hash(model: nn.Module) -> str:
-    """SHA-256 of a model's state dict, names and bytes, 16 hex digits: the same if two models are the same bit by bit.
-
-    >>> len(weights_hash(nn.Linear(3, 2)))
-    16
-    """
+    """SHA-256 of a model's state dict, names and bytes, 16 hex digits: the same if two models are so bit by bit."""
     return _hash(sorted(model.state_dict().items()))
 
 
 def visual_hash(backbone: Backbone) -> str:
-    """The same for the parameters of a visual tower; empty if it has none."""
+    """Hash, as :func:`weights_hash`, of the parameters of a visual tower, without names; empty if it has none."""
     parameters = backbone.visual_parameters()
     return _hash((str(number), value) for number, value in enumerate(parameters)) if parameters else ""
 
@@ -57,11 +53,7 @@ def _hash(tensors: Iterable[tuple[str, Tensor]]) -> str:
 
 
 def load_model(path: str | Path, model: Retriever) -> None:
-    """Load a file written by :func:`save_model`; every key must fit.
-
-    Raises:
-        RewindError: naming the first key or shape that differs, or what the model's own ``check_state`` refuses.
-    """
+    """Load a file written by :func:`save_model`; every key must fit, and the model's own ``check_state`` agree."""
     with reading_user_file(path, "model file", "copy it again, or train the run again"):
         state = load_file(path)
         with safe_open(path, "pt") as file:
@@ -71,7 +63,7 @@ def load_model(path: str | Path, model: Retriever) -> None:
     wrong = sorted(own.keys() ^ state.keys()) + [n for n in own if n in state and own[n].shape != state[n].shape]
     if wrong:
         raise RewindError(
-            f"{path}: not a checkpoint of this method: {len(wrong)} tensors differ, first {wrong[0]!r}; it was made by "
-            f"the run {run}. Name the intended run, or train it again."
+            f"{path}: not a checkpoint of this method: {len(wrong)} tensors differ, first {wrong[0]!r}; it was written "
+            f"by the run {run}. Name the intended run, or train it again."
         )
     model.load_state_dict(state)

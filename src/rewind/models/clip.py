@@ -23,7 +23,7 @@ from rewind.registry import BACKBONES
 from rewind.video.frames import CLIP_MEAN, CLIP_STD
 
 _BLOCK = re.compile(r"(?:visual\.)?transformer\.resblocks\.(\d+)\.")
-# Parameters outside of blocks that are trained whatever training.freeze_layers says.
+# Parameters outside of blocks that are trained whatever the value of training.freeze_layers.
 _NEVER_FROZEN = (
     "ln_final.",
     "text_projection",
@@ -35,16 +35,7 @@ _NEVER_FROZEN = (
 
 
 class ClipTowers(Backbone):
-    """open_clip's CLIP with captions cut to ``max_words`` tokens.
-
-    Args:
-        model: open_clip's ``CLIP``.
-        tokenizer: of captions.
-        max_words: tokens per caption, start and end token included.
-
-    Attributes:
-        stored_head: name and state dict of the head that came with the weights, if they are a CLIP4Clip checkpoint.
-    """
+    """open_clip's CLIP with captions cut to ``max_words`` tokens, start and end token included."""
 
     mean: Tensor
     std: Tensor
@@ -138,7 +129,7 @@ class ClipTowers(Backbone):
 
     def compile_towers(self) -> None:
         # Block by block: all blocks of a tower share one compiled program, so the start is short. With dynamic shapes,
-        # because each new length of captions would be compiled anew otherwise, until torch gives up.
+        # because each new length of captions would be compiled again otherwise, until torch gives up.
         for tower in (self.clip, self.clip.visual):
             stack: Any = getattr(tower, "transformer", None)
             for part in stack.resblocks if hasattr(stack, "resblocks") else [tower]:
@@ -150,9 +141,6 @@ class ClipTowers(Backbone):
         As CLIP4Clip's ``freeze_layer_num``: later blocks, final norms, projections and the logit scale are trained, and
         0 freezes only patch, token, class and position embeddings and the first norm. Patches over time are never
         frozen; upstream's line for that has the effect that nothing at all is frozen with ``linear_patch 3d``.
-
-        Raises:
-            RewindError: if a tower is not a transformer, or has fewer blocks.
         """
         stacks: list[Any] = [getattr(part, "transformer", None) for part in (self.clip.visual, self.clip)]
         if not all(hasattr(stack, "resblocks") for stack in stacks):
@@ -167,20 +155,13 @@ class ClipTowers(Backbone):
                 parameter.requires_grad_(False)
 
     def text_blocks(self) -> dict[str, Tensor]:
-        """CLIP's text positions and blocks, from which temporal transformers start."""
         return {
             name: p for name, p in self.clip.state_dict().items() if name.startswith(("positional", "transformer."))
         }
 
 
-@BACKBONES.register("clip")
+@BACKBONES.register("clip", tags=("seeded",))
 def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> ClipTowers:
-    """Make the towers of a study.
-
-    Raises:
-        RewindError: for an architecture that is unknown or refused, a missing weights file, weights of another
-            architecture, or patches over time for a tower that cannot have them.
-    """
     config = load_architecture(keys.architecture)
     if text.tokenizer == "miniclip":
         raise RewindError("text.tokenizer: miniclip has no end token, which CLIP's text tower reads; use words.")

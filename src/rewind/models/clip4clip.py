@@ -61,7 +61,6 @@ class Clip4Clip(Retriever):
         return {"video": F.normalize(masked_mean(frames, mask), dim=-1)}
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """(n_text, n_items) logits, float32 under autocast too."""
         if self.head.pairwise:
             return self._scores(text, items, slice(None))
         left, right = text["text"], items["video"]
@@ -71,15 +70,10 @@ class Clip4Clip(Retriever):
 
     @property
     def compares_vectors(self) -> bool:
-        """Whether the head is a loose one."""
         return not self.head.pairwise
 
     def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
-        """Unit vectors (n, D) of the texts and (m, D) of the items, by whose cosines loose heads score.
-
-        Raises:
-            RewindError: for tight heads, which score pairs.
-        """
+        """Unit vectors (n, D) of the texts and (m, D) of the items, by whose cosines loose heads score."""
         if self.head.pairwise:
             raise RewindError(
                 f"methods.*.head: {type(self.head).__name__} scores pairs and has no vector per clip, which this loss "
@@ -93,7 +87,6 @@ class Clip4Clip(Retriever):
 
     @property
     def pairs_at_once(self) -> int | None:
-        """Pairs whose activations the head holds at a time in training; None if it does not score in chunks."""
         return self.head.pairs_at_once
 
     @pairs_at_once.setter
@@ -118,11 +111,7 @@ class Clip4Clip(Retriever):
 
 @MODELS.register("clip4clip")
 def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip4Clip:
-    """The retriever of a method; every new parameter is drawn from torch's global generator.
-
-    Raises:
-        RewindError: for an unknown backbone or head.
-    """
+    """The retriever of a method; every new parameter is drawn from torch's global generator."""
     towers = build_backbone(backbone, text, train_captions)
     head = make_head(method, towers.width)
     if head.reads_words and not is_overridden(towers.encode_words):

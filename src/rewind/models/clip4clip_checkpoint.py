@@ -1,6 +1,6 @@
 """Read, check and write CLIP4Clip's checkpoints (``pytorch_model.bin.N`` of ArrowLuo/CLIP4Clip @508ffa3).
 
-Such a file is a plain state dict: CLIP's towers under ``clip.`` with OpenAI's names, and the head's tensors beside
+Such a file is a plain state dict: CLIP's towers under ``clip.`` with OpenAI's names, and the head's tensors next to
 them. Upstream ignores missing and unexpected names; here they are refused.
 """
 
@@ -22,7 +22,7 @@ from rewind.models.weights import read_state
 
 State = dict[str, Tensor]
 TOWERS_PREFIX = "backbone.clip."
-# Upstream's prefix of each head's tensors and ours. Ours are searched in this order, so ``head.`` alone comes last.
+# Upstream's prefix of each head's tensors and ours. Ours are searched in this order, so plain ``head.`` comes last.
 _NAMES: dict[str, dict[str, str]] = {
     "meanP": {},
     "seqLSTM": {"lstm_visual.": "head.lstm_visual."},
@@ -59,14 +59,10 @@ _HEAD_WIDTH = 64  # of every attention head upstream: it computes their number a
 
 
 def read_clip4clip(path: str | Path) -> tuple[str, State]:
-    """Head and tensors of a CLIP4Clip checkpoint.
+    """The head's name and the state dict of :class:`~rewind.models.clip4clip.Clip4Clip` in a checkpoint, in float32.
 
-    Returns:
-        The head's name, and the state dict of :class:`~rewind.models.clip4clip.Clip4Clip` in float32. seqLSTM's files
-        have a table of frame positions that is never used; it is left out, with a message.
-
-    Raises:
-        RewindError: if it is not such a file, or tensors are missing or unexpected, by name.
+    seqLSTM's files have a table of frame positions that is never used; it is left out, with a message. Missing and
+    unexpected tensors are refused by name.
     """
     return from_clip4clip(read_state(path), str(path))
 
@@ -85,11 +81,7 @@ def from_clip4clip(state: State, where: str) -> tuple[str, State]:
 
 
 def write_clip4clip(retriever: nn.Module, path: str | Path) -> None:
-    """Write a retriever with CLIP towers and one of the four heads as CLIP4Clip would, in float32, atomically.
-
-    Raises:
-        RewindError: if CLIP4Clip could not compute its head or its towers.
-    """
+    """Write a retriever with CLIP towers and one of the four heads as CLIP4Clip would, in float32, atomically."""
     heads = [name for name in CLIP4CLIP_HEADS if type(getattr(retriever, "head", None)) is head_class(name)]
     towers = getattr(getattr(retriever, "backbone", None), "clip", None)
     if not heads or towers is None:
@@ -118,11 +110,7 @@ def write_clip4clip_state(own: State, head: str, path: str | Path) -> None:
 
 
 def check_clip4clip_towers(towers: nn.Module, where: str) -> None:
-    """Refuse towers that CLIP4Clip would silently compute differently.
-
-    Raises:
-        RewindError: unless both are transformers with QuickGELU and attention heads of width 64.
-    """
+    """Refuse towers that CLIP4Clip would silently compute differently: without QuickGELU or heads of width 64."""
     stacks: list[Any] = [getattr(part, "transformer", None) for part in (towers.visual, towers)]
     if not all(hasattr(stack, "resblocks") for stack in stacks):
         raise RewindError(f"{where}: CLIP4Clip's files can only be read and written for vision transformers.")

@@ -20,7 +20,7 @@ EIGENVALUE_EPS = 1e-5  # added to the eigenvalues of covariances, as upstream
 
 
 class Moments(NamedTuple):
-    """Of n pairs (x, y): their number, means (dx,) and (dy,), and sums of centred products, all float64.
+    """Number of pairs (x, y), means (dx,) and (dy,), and sums of centred products, all float64.
 
     ``xx`` (dx, dx) is ``Σ (x − x̄)(x − x̄)ᵀ``, ``yy`` and ``xy`` (dx, dy) likewise; ``yy`` is None if not needed.
     """
@@ -34,14 +34,10 @@ class Moments(NamedTuple):
 
 
 def compute_moments(pieces: Iterable[tuple[Tensor, Tensor]], both: bool = True) -> Moments:
-    """Moments of the pairs (x[i], y[i]).
+    """Moments of the pairs (x[i], y[i]), given some at a time (:func:`split_pairs`); ``both``: with ``yy``.
 
-    Two passes, the second over centred values: the difference of uncentred sums would lose digits where means are large
-    beside deviations.
-
-    Args:
-        pieces: x (n, dx) and y (n, dy) of some pairs at a time; iterated over twice. See :func:`split_pairs`.
-        both: whether products of y with itself are computed.
+    Two passes, so ``pieces`` is iterated over twice, the second over centred values: the difference of uncentred sums
+    would lose digits where means are large compared with deviations.
 
     >>> moments = compute_moments(split_pairs(torch.rand(10, 3), torch.rand(10, 2)))
     >>> moments.count, moments.xx.shape, moments.xy.shape
@@ -78,19 +74,10 @@ def whitened_procrustes(pairs: Moments, eps: float = EIGENVALUE_EPS) -> tuple[Te
     """``y ≈ A x + b`` with ``A = Cy^½ R Cx^−½`` and ``b = μy − A μx``, as emanueleiacca/AML_Hackaton fits it.
 
     ``Cx`` and ``Cy`` are covariances (divided by n); their powers are computed from eigenvalues clipped at 0 plus
-    ``eps``. With ``M = Cx^−½ (Xᵀ Y) Cy^−½ = U S Vᵀ`` of the centred pairs, ``R = V Uᵀ`` is the best rotation of
-    whitened x onto whitened y. So every canonical direction has gain 1, whether x says much about it or not: ridge
-    regression, in contrast, shrinks directions that x does not predict.
-
-    Args:
-        pairs: moments of the training pairs, with ``yy``.
-        eps: the smaller it is, the more directions of almost no variance are magnified.
-
-    Returns:
-        A (dy, dx) and b (dy,), float64.
-
-    Raises:
-        RewindError: if the moments are not finite.
+    ``eps``: the smaller it is, the more directions of almost no variance are magnified. With ``M = Cx^−½ (Xᵀ Y) Cy^−½ =
+    U S Vᵀ`` of the centred pairs, ``R = V Uᵀ`` is the best rotation of whitened x onto whitened y. So every canonical
+    direction has gain 1, however much x tells about it: ridge regression, in contrast, shrinks directions that x does
+    not predict. Returns A (dy, dx) and b (dy,), float64.
 
     >>> weight, bias = whitened_procrustes(compute_moments(split_pairs(torch.rand(50, 3), torch.rand(50, 4))))
     >>> weight.shape, bias.shape

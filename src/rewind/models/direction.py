@@ -1,8 +1,9 @@
 """Direction probes: does a tower hold the direction of time that a head fails to read?
 
-A linear classifier says from features whether a clip runs forward or is the time-reversed twin of one. Where it can and
-the run's order-blind head cannot, the head loses what the tower has; where it cannot, no head on these features helps.
-Captions play no part, so a probe is also the clip's half of what a model can score without understanding any caption.
+A linear classifier tells from features whether a clip runs forward or is the time-reversed twin of one. Where it can
+and the run's order-blind head cannot, the head loses what the tower has; where it cannot, no head on these features
+helps. Captions play no part, so a probe is also the clip's half of what a model can score without understanding any
+caption.
 
 Comparable probes: LiFT (arXiv 2509.08502), scikit-learn's RidgeClassifier on features of all frames.
 """
@@ -39,20 +40,11 @@ NUMBERS_PER_BLOCK = 2**24
 def frame_sequence(
     frames: np.ndarray, mask: np.ndarray, positions: int | None = None, where: str = "features"
 ) -> np.ndarray:
-    """Features of all frames of each clip in a row; clips with another number of frames are stretched.
+    """Features (n, P·F) of all frames of each clip in a row, from ``frames`` (n, T, F) and ``mask`` (n, T).
 
     A clip with c real frames is interpolated linearly over normalised time, from 0 at the first to 1 at the last, to P
-    positions; one frame is repeated. The sequence of a clip with its frames reversed is the reversed sequence, bit for
-    bit: otherwise a probe could read a clip's direction from rounding.
-
-    Args:
-        frames: (n, T, F); padding may have any values.
-        mask: (n, T), 1 on real frames, which come first.
-        positions: P; None: T.
-        where: names the features in messages.
-
-    Returns:
-        (n, P·F), of the type of ``frames``; rows of P frames are those frames.
+    positions (``positions``; None: T); one frame is repeated. The sequence of a clip with its frames reversed is the
+    reversed sequence, bit for bit: otherwise a probe could read a clip's direction from rounding.
 
     Raises:
         RewindError: for a clip without frames, or whose real frames do not come first.
@@ -67,7 +59,7 @@ def frame_sequence(
     if wrong.any():
         raise RewindError(
             f"{where}: item {int(wrong.argmax())}: a clip needs a real frame, and its real frames come before the "
-            "padding; make the features again."
+            "padding; compute the features again."
         )
     positions = length if positions is None else positions
     sequence = np.empty((count, positions, width), frames.dtype)
@@ -89,15 +81,10 @@ def frame_sequence(
 def layer_features(backbone: Backbone, pixels: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """Features of the frames of clips after every block of a vision transformer, and those of the whole tower.
 
-    Args:
-        backbone: put into evaluation mode. Blocks are looked for where open_clip's vision transformers have them
-            (``clip.visual.transformer.resblocks``); another backbone has its final features alone.
-        pixels: uint8 RGB (n, T, 3, S, S).
-        mask: (n, T), 1 on real frames, which come first.
-
-    Returns:
-        ``block1``, ``block2``, …: (n, T, F), the class token after that block, before any final norm and projection;
-        ``final``: (n, T, feature_width), what ``clip_features`` gives. All zero on padding.
+    ``block1``, ``block2``, …: (n, T, F), the class token after that block, before any final norm and projection;
+    ``final``: (n, T, feature_width), what ``clip_features`` gives. All are zero on padding. Blocks are looked for where
+    open_clip's vision transformers have them (``clip.visual.transformer.resblocks``); another backbone has only its
+    final features. The backbone is put into evaluation mode.
 
     >>> class MeanColours(Backbone):
     ...     def frame_features(self, pixels):
@@ -120,7 +107,7 @@ def layer_features(backbone: Backbone, pixels: Tensor, mask: Tensor) -> dict[str
     finally:
         for handle in handles:
             handle.remove()
-    # The tower sees real frames alone, in the order of their clips.
+    # The tower sees only real frames, in the order of their clips.
     return {name: scatter_frames(torch.cat(kept), mask.bool()) for name, kept in tokens.items()} | {FINAL: final}
 
 
@@ -141,16 +128,15 @@ def probe_direction(
         reversed: (n,) 1 on clips that run backward, 0 on others.
         cluster: (n,) of any integers; a clip and its twin are in one cluster.
         folds: of the outer cross-validation, at least 2.
-        where: names the features in messages.
 
     Returns:
         One row per clip, in order: ``item``, its row; ``fold``, in which it was left out; ``strength``, chosen there;
-        ``score``, above 0 for "forward"; ``right``, 1 if the sign is right, 0 if it is wrong, and ½ if the score is 0
-        or the same features occur in the clip's cluster in both directions: an order-blind vector has exactly ½
+        ``score``, above 0 for "forward"; ``right``, 1 if the sign is right, 0 if it is wrong, and ½ if the score is
+        0 or the same features occur in the clip's cluster in both directions: an order-blind vector has exactly ½
         everywhere.
 
     Raises:
-        RewindError: for features that are not numbers, clips of one direction alone (also in a training part), or fewer
+        RewindError: for features that are not numbers, clips of only one direction (also in a training part), or fewer
             clusters than folds.
 
     >>> features = np.array([[1.0, 5], [-1, 5], [2, 0], [-2, 0], [1, 7], [-1, 7]])
@@ -184,22 +170,16 @@ def direction_by_chance(
 ) -> np.ndarray:
     """Accuracies of :func:`probe_direction` in pairs where it is drawn which clip of a pair runs forward.
 
-    If features say nothing of the direction, the accuracy with the true directions is one of these: a permutation test
-    in pairs, exact for any features and folds (Good, *Permutation Tests*, 2000). The whole procedure is repeated for
-    each draw, the choice of the strength included.
+    If features tell nothing about the direction, the accuracy with the true directions is one of these: a permutation
+    test in pairs, exact for any features and folds (Good, *Permutation Tests*, 2000). The whole procedure is repeated
+    for each draw, the choice of the strength included; the draws are the same for all features of the same clips.
 
     Args:
-        features, reversed, cluster, folds, where: of :func:`probe_direction`.
+        features, reversed, cluster, folds, where: as in :func:`probe_direction`.
         twin: (n,) row of each clip's twin; every clip has one.
-        permutations: number of draws; the same for all features of the same clips.
 
     Returns:
         (permutations,) shares of pairs that are told right, ½ each where a clip and its twin have the same features.
-
-    >>> features = np.array([[1.0, 5], [-1, 5], [2, 0], [-2, 0], [1, 7], [-1, 7]])
-    >>> reversed, twin, cluster = np.array([0, 1] * 3), np.array([1, 0, 3, 2, 5, 4]), np.array([0, 0, 1, 1, 2, 2])
-    >>> direction_by_chance(features, reversed, twin, cluster, 8, folds=3).shape
-    (8,)
     """
     forward = np.flatnonzero(np.asarray(reversed) == 0)
     flips = np.random.default_rng(0).choice([-1.0, 1.0], size=(len(forward), permutations))
@@ -215,7 +195,7 @@ def direction_by_chance(
         tried = np.stack(list(_ridge_scores(features, target, train, held_out, STRENGTHS)))
         scores[held_out] = np.take_along_axis(tried, strongest[None, None], axis=0)[0]
     told = (np.sign((scores[forward] - scores[twin[forward]]) * flips) + 1) / 2
-    told[(features[forward] == features[twin[forward]]).all(axis=1)] = 0.5  # a product may round the two otherwise
+    told[(features[forward] == features[twin[forward]]).all(axis=1)] = 0.5  # a product may round the two differently
     return told.mean(axis=0)
 
 
@@ -250,24 +230,18 @@ def fit_direction(
 ) -> tuple[np.ndarray, float]:
     """The classifier of :func:`probe_direction`, fitted on training data, its strength chosen on validation.
 
-    The strength with the best accuracy on validation is taken, of equally good ones the strongest. scikit-learn solves
-    the normal equations of the smaller side, D × D or n × n, in float64, once for all strengths. Beside the features it
-    takes 8·n·D bytes for a standardised copy, about 16·min(n, D)² for the equations, and 0.4 GB: with 30,000 × 6,144
-    features of float32, which are 0.7 GB themselves, 2.5 GB more (measured; a minute on one core).
+    The strength with the best accuracy on validation is taken, of equally good ones the strongest. scikit-learn forms
+    the normal equations of the smaller side, D × D or n × n, in float64, once for all strengths. In addition to the
+    features it takes 8·n·D bytes for a standardised copy, about 16·min(n, D)² for the equations, and 0.4 GB: with
+    30,000 × 6,144 features of float32, which are 0.7 GB themselves, 2.5 GB more (measured; a minute on one core).
 
     Args:
-        features: (n, D) of training; float32 is enough.
-        reversed: (n,) 1 on clips that run backward, 0 on others.
-        valid_features: (v, D).
-        valid_reversed: (v,).
-        where: names the features in messages.
+        features, valid_features: (n, D) and (v, D); float32 is enough.
+        reversed, valid_reversed: (n,) and (v,), 1 on clips that run backward, 0 on others.
 
     Returns:
         Weight (D,) and bias, float64: ``features @ weight + bias`` is above 0 for "forward". :func:`direction_scores`
         computes it so that equal clips score the same.
-
-    Raises:
-        RewindError: for features that are not numbers or of two widths, or clips of one direction alone.
 
     >>> features, reversed = np.array([[1.0, 5], [-1, 5], [2, 0], [-2, 0]], np.float32), np.array([0, 1, 0, 1])
     >>> weight, bias = fit_direction(features, reversed, features, reversed)
@@ -279,7 +253,7 @@ def fit_direction(
     if features.shape[1] != valid_features.shape[1]:
         raise RewindError(
             f"{where}: features of training have width {features.shape[1]}, those of validation "
-            f"{valid_features.shape[1]}; make them with the same tower and as many frames."
+            f"{valid_features.shape[1]}; compute them with the same tower and as many frames."
         )
     weights, biases = _fit_ridge(features, _targets(reversed), np.arange(len(features)), STRENGTHS, where)
     best = _strongest_of_best(_right_by_strength(valid_features, _targets(valid_reversed), weights, biases))
@@ -287,19 +261,14 @@ def fit_direction(
 
 
 def direction_scores(features: np.ndarray, weight: np.ndarray, bias: float) -> np.ndarray:
-    """Scores (n,) of clips, float64, above 0 for "forward"; clips with equal features have equal scores.
-
-    Args:
-        features: (n, D).
-        weight: (D,) of :func:`fit_direction`.
-        bias: of :func:`fit_direction`.
+    """Scores (n,) of clips (n, D), float64, above 0 for "forward"; clips with equal features have equal scores.
 
     >>> direction_scores(np.array([[1.0, 2.0], [0.0, 0.0]]), np.array([1.0, -1.0]), 0.5).tolist()
     [-0.5, 0.5]
     """
     scores = np.empty(len(features))
     for rows in _row_blocks(*features.shape):
-        # Not a product with `weight`: BLAS rounds the last rows otherwise, and a clip that equals its twin must tie.
+        # Not a product with `weight`: BLAS rounds the last rows differently, and a clip that equals its twin must tie.
         scores[rows] = (features[rows].astype(np.float64) * weight).sum(axis=1)
     return scores + bias
 
@@ -307,16 +276,13 @@ def direction_scores(features: np.ndarray, weight: np.ndarray, bias: float) -> n
 def pair_accuracy(scores: np.ndarray, reversed: np.ndarray, twin: np.ndarray, where: str = "probe") -> pd.DataFrame:
     """Which of a clip and its twin runs forward: an easier question than :func:`probe_direction`'s, without a bias.
 
-    Args:
-        scores: (n,) above others for "forward".
-        reversed: (n,) 1 on clips that run backward, 0 on others.
-        twin: (n,) row of each clip's twin, -1 for clips without one, as :func:`rewind.data.annotations.twin_rows`
-            gives them.
-        where: names the scores in messages.
+    One row per pair: ``item``, the row of the clip that runs forward; ``right``, 1 if it has the higher score, ½ if
+    both have the same, else 0. The accuracy is the mean.
 
-    Returns:
-        One row per pair: ``item``, the row of the clip that runs forward; ``right``, 1 if it has the higher score, ½ if
-        both have the same, else 0. The accuracy is the mean.
+    Args:
+        scores: (n,) higher for "forward".
+        reversed: (n,) 1 on clips that run backward, 0 on others.
+        twin: (n,) row of each clip's twin, -1 for none, as :func:`rewind.data.annotations.twin_rows` gives them.
 
     Raises:
         RewindError: for scores that are NaN, twins that are not each other's or run the same way, or no pair at all.
@@ -364,8 +330,8 @@ def _check_features(features: np.ndarray, reversed: np.ndarray, where: str) -> N
 def _check_directions(target: np.ndarray, where: str) -> None:
     if len(np.unique(target)) < 2:
         raise RewindError(
-            f"{where}: a probe of direction needs clips that run forward and clips that run backward, and there are "
-            "only the one or the other; use a data set with time-reversed twins."
+            f"{where}: a probe of direction needs clips that run forward and clips that run backward, and all run "
+            "in the same direction; use a data set with time-reversed twins."
         )
 
 
@@ -387,7 +353,7 @@ def _grouped_folds(cluster: np.ndarray, folds: int, where: str) -> Iterator[tupl
 
 
 def _inner_folds(cluster: np.ndarray, train: np.ndarray, where: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The same inside of a training part, by which a strength is chosen: rows of all clips."""
+    """Folds inside a training part, by which a strength is chosen, as rows of all clips."""
     folds = min(INNER_FOLDS, len(np.unique(cluster[train])))
     for rows, held_out in _grouped_folds(cluster[train], folds, f"{where}: training part"):
         yield train[rows], train[held_out]
@@ -396,7 +362,7 @@ def _inner_folds(cluster: np.ndarray, train: np.ndarray, where: str) -> Iterator
 def _choose_strength(
     features: np.ndarray, target: np.ndarray, cluster: np.ndarray, train: np.ndarray, where: str
 ) -> float:
-    """The strength with which clips of the training part are told best by a cross-validation inside of it."""
+    """The strength with which clips of the training part are told best by a cross-validation inside it."""
     right = np.zeros(len(STRENGTHS))
     for rows, held_out in _inner_folds(cluster, train, where):
         weights, biases = _fit_ridge(features, target, rows, STRENGTHS, where)

@@ -31,12 +31,8 @@ from rewind.registry import MODELS
 class CrossAttention(nn.Module):
     """``LayerNorm(x + attention(x → y))`` on single vectors.
 
-    With one key the softmax is 1, whatever query and key are: what is added is a linear map of ``y`` alone, and the
+    With one key the softmax is 1, whatever query and key are: what is added is a linear map of only ``y``, and the
     query and key projections get no gradient.
-
-    Args:
-        width: of both vectors.
-        heads: of the attention.
 
     >>> CrossAttention(width=8, heads=2)(torch.rand(3, 8), torch.rand(3, 8)).shape
     torch.Size([3, 8])
@@ -60,7 +56,7 @@ class CrossAttention(nn.Module):
         """Unit vectors (n, D) of texts and items whose rows are pairs.
 
         The items attend to the texts first, then the texts to the items' new vectors. Each has seen its partner, so
-        comparing them says nothing about search, in which the partner is not known.
+        comparing them tells nothing about search, in which the partner is not known.
         """
         with torch.autocast(text.device.type, enabled=False):
             items = self(items, text)
@@ -76,15 +72,8 @@ class DualEncoder(Clip4Clip):
     """A clip's vector is the mean of its frames' features (of ViCLIP, its one vector).
 
     With ``attention``, the loss in training mode sees vectors of which each has attended to its own partner: row i of
-    the captions and row i of the items must be a pair. In evaluation mode vectors are always those of the towers alone;
+    the captions and row i of the items must be a pair. In evaluation mode vectors are always only those of the towers;
     :meth:`pair_vectors` gives the others.
-
-    >>> from rewind.models.embeddings import EmbeddingTowers
-    >>> model = DualEncoder(EmbeddingTowers(text_width=8, item_width=8, width=4))
-    >>> text = model.encode_text({"text": torch.rand(3, 8)})
-    >>> items = model.encode_items({"frames": torch.rand(2, 5, 8), "mask": torch.ones(2, 5)})
-    >>> model.similarity(text, items).shape, model.attends_to_pairs
-    (torch.Size([3, 2]), False)
     """
 
     def __init__(self, backbone: Backbone, attention: CrossAttention | None = None) -> None:
@@ -93,7 +82,6 @@ class DualEncoder(Clip4Clip):
 
     @property
     def attends_to_pairs(self) -> bool:  # type: ignore[override]  # it depends on the options
-        """Whether it has cross-attention."""
         return self.attention is not None
 
     def encode_text(self, batch: Features) -> Features:
@@ -112,17 +100,12 @@ class DualEncoder(Clip4Clip):
         return F.normalize(text["text"], dim=-1), F.normalize(items["video"], dim=-1)
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """(n_text, n_items) logits, float32 under autocast too."""
         left, right = self.vectors(text, items)
         with torch.autocast(left.device.type, enabled=False):
             return self.backbone.logit_scale.exp() * left @ right.T
 
     def pair_vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
-        """Unit vectors (n, D) of pairs, row by row, that have seen one another.
-
-        Raises:
-            RewindError: if the rows cannot be pairs.
-        """
+        """Unit vectors (n, D) of pairs, row by row, that have seen one another."""
         if len(text["text"]) != len(items["video"]):
             raise RewindError("cross-attention needs pairs: give as many captions as items, row by row.")
         return cast(CrossAttention, self.attention).pairs(text["text"], items["video"])
@@ -132,10 +115,7 @@ class DualEncoder(Clip4Clip):
 def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> DualEncoder:
     """The retriever with ``options: {cross_attention: false, heads: 4, backbone: {…}}``.
 
-    ``backbone`` has the keys of a study's ``backbone`` and replaces it for this method alone.
-
-    Raises:
-        RewindError: for an unknown option or value, or what the towers refuse.
+    ``backbone`` has the keys of a study's ``backbone`` and replaces it only for this method.
     """
     options = method.options
     _check(options)
@@ -146,11 +126,7 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
 
 
 def method_backbone(method: Method, backbone: BackboneKeys) -> BackboneKeys:
-    """The method's own ``options.backbone``, or else the study's.
-
-    Raises:
-        RewindError: for a key that a backbone does not have, or if the method freezes the visual tower.
-    """
+    """The method's own ``options.backbone``, or else the study's."""
     if "backbone" not in method.options:
         return backbone
     # Features of frozen visual towers are cached, and the cache is of the study's towers.

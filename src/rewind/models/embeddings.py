@@ -17,17 +17,13 @@ from rewind.models.backbone import Backbone
 from rewind.registry import BACKBONES
 
 NO_ENCODER_MESSAGE = (
-    "this data set holds vectors, and no tower that made them is at hand: captions and pictures of one's own cannot be "
-    "encoded. Encode them elsewhere, with the networks that made the data set."
+    "this data set holds vectors, and the towers that computed them are not available: other captions and pictures "
+    "cannot be encoded. Encode them elsewhere, with the networks that computed the vectors."
 )
 
 
 class EmbeddingTowers(Backbone):
     """Vectors of a data set under two trained projections.
-
-    Args:
-        text_width, item_width: of the data set's vectors.
-        width: shared embedding width.
 
     >>> EmbeddingTowers(text_width=384, item_width=512, width=256).encode_text(torch.rand(2, 384)).shape
     torch.Size([2, 256])
@@ -46,31 +42,23 @@ class EmbeddingTowers(Backbone):
         raise RewindError(NO_ENCODER_MESSAGE)
 
     def encode_text(self, prepared: Tensor) -> Tensor:
-        """(n, text_width) → (n, width), not normalised."""
         return self.text_projection(prepared.float())
 
     def frame_features(self, pixels: Tensor) -> Tensor:
         raise RewindError(NO_ENCODER_MESSAGE)
 
     def encode_frames(self, features: Tensor) -> Tensor:
-        """(n, item_width) → (n, width), not normalised."""
         return self.frame_projection(features.float())
 
     def visual_parameters(self) -> list[nn.Parameter]:
-        """None: the vectors were made elsewhere."""
         return []
 
     def text_parameters(self) -> list[nn.Parameter]:
-        """None: the vectors were made elsewhere."""
         return []
 
 
 def embedding_widths(keys: BackboneKeys) -> tuple[int, int]:
-    """Widths of caption and item vectors, as the data set's reader has filled them in.
-
-    Raises:
-        RewindError: if there is no data set of vectors.
-    """
+    """Widths of caption and item vectors, as the data set's reader has filled them in."""
     if keys.text_width is None or keys.item_width is None:
         raise RewindError(
             f"backbone.kind: {keys.kind}: this needs a dataset of vectors (source.format: embeddings), or "
@@ -81,5 +69,4 @@ def embedding_widths(keys: BackboneKeys) -> tuple[int, int]:
 
 @BACKBONES.register("embeddings")
 def build(backbone: BackboneKeys, text: TextKeys, captions: list[str]) -> EmbeddingTowers:
-    """The projections of a study's ``backbone`` block."""
     return EmbeddingTowers(*embedding_widths(backbone), backbone.width)

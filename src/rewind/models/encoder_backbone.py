@@ -1,6 +1,6 @@
 """A model by name as towers that can be trained (``backbone.kind: encoder``): SigLIP, Perception Encoder, X-CLIP, …
 
-The encoder that loads the model (:mod:`rewind.encoders`) also makes its towers, by its hook ``backbone``. What
+The encoder that loads the model (:mod:`rewind.encoders`) also builds its towers, by its hook ``backbone``. What
 ``training.freeze`` and ``training.lora`` leave as it was is not in a run's file: it is read from the model again.
 """
 
@@ -31,29 +31,19 @@ EDGE_SHARE = 0.1  # of a wide picture: what a centre crop cuts away and a stretc
 
 @dataclass(frozen=True)
 class PixelInput:
-    """How frames become a model's input: ``pixels · scale + shift`` of each colour, at ``size``.
-
-    Attributes:
-        size: side of the square input.
-        fit: how a picture becomes square, as the key ``frames.fit``.
-        scale, shift: of red, green and blue, for pixels from 0 to 255.
-    """
+    """How frames become a model's input: ``pixels · scale + shift`` of each colour, at ``size``."""
 
     size: int
-    fit: str
-    scale: tuple[float, ...]
+    fit: str  # how a picture becomes square, as the key ``frames.fit``
+    scale: tuple[float, ...]  # of red, green and blue, for pixels from 0 to 255
     shift: tuple[float, ...]
 
 
 def probe_pixel_input(preprocess: Callable[[np.ndarray], Tensor], name: str) -> PixelInput:
-    """How a model's own preprocessing makes its input, from what it makes of flat pictures and of a wide one.
+    """How a model's own preprocessing computes its input, from its output for flat pictures and for a wide one.
 
-    Args:
-        preprocess: a picture uint8 RGB (H, W, 3) → the model's input (3, S, S).
-        name: of the model, for messages.
-
-    Raises:
-        RewindError: for one that does more than resize, crop and normalise, which frames here would lack.
+    ``preprocess``: a picture uint8 RGB (H, W, 3) → the model's input (3, S, S). One that does more than resize, crop
+    and normalise, which frames here would lack, is refused; ``name`` is the model's, for messages.
 
     >>> def halves(picture):
     ...     return torch.from_numpy(picture[:32, :32].astype(np.float32) / 255).permute(2, 0, 1)
@@ -99,32 +89,22 @@ def _probed_fit(preprocess: Callable[[np.ndarray], Tensor], black: Tensor, white
 
 # ---- The backbone ---------------------------------------------------------------------------------------------------
 
-CAPTIONS_AT_ONCE = 64  # whose vectors are made for a cache
+CAPTIONS_AT_ONCE = 64  # whose vectors are computed for a cache
 ASSUMED_WIDTH = 512  # of vectors of a model that is not on this machine
 
 
 class EncoderBackbone(Backbone):
-    """Towers of a model by name; an encoder of the user's own makes a subclass of it, or of ``Backbone``.
+    """Towers of a model by name; an encoder of the user's own writes a subclass of it, or of ``Backbone``.
 
     A subclass writes :meth:`tokenise`, :meth:`text_vectors`, and :meth:`picture_vectors` or :meth:`video_vectors`, and
-    calls :meth:`find_towers` when its model is there. With ``max_words`` and :meth:`token_counts` tables say how many
+    calls :meth:`find_towers` when its model is there. With ``max_words`` and :meth:`token_counts` tables show how many
     captions are cut.
-
-    Args:
-        model: with all weights.
-        pixels: its input.
-        name: of the model, for messages.
-
-    Attributes:
-        joint_frames: whether a clip's frames are encoded together, into one vector.
-        frame_count: how many frames of a clip the model sees, if it is fixed.
-        trims_padding: whether what is padding in all captions of a batch is cut off: where the model masks padding.
     """
 
     caches_text = True
-    joint_frames = False
-    frame_count: int | None = None
-    trims_padding = False
+    joint_frames = False  # whether a clip's frames are encoded together, into one vector
+    frame_count: int | None = None  # how many frames of a clip the model sees, if it is fixed
+    trims_padding = False  # whether padding of all captions of a batch is cut off: where the model masks padding
     scale: Tensor
     shift: Tensor
 
@@ -277,7 +257,7 @@ class EncoderBackbone(Backbone):
 
 
 class UnknownTowers(Backbone):
-    """In place of towers that are not on this machine yet, while the workflow is read: nothing is known but the kind.
+    """In place of towers that are not on this machine yet, while the workflow is read: only the kind is known.
 
     >>> UnknownTowers().text_parameters()
     []
@@ -318,18 +298,14 @@ def _fill_in_frozen(backbone: nn.Module, state: dict[str, Any], prefix: str, *_:
 
 @BACKBONES.register("encoder")
 def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Backbone:
-    """The towers of the model that ``backbone.name`` names; it has its own tokenizer, so ``text`` is not used.
-
-    Raises:
-        RewindError: for an encoder that makes no towers, or what it refuses.
-    """
+    """The towers of the model that ``backbone.name`` names; it has its own tokenizer, so ``text`` is not used."""
     encoding = keys.encoding()
     if encoding is None:
         raise RewindError(f"backbone.kind: {keys.kind}: a model by name needs kind: encoder.")
     make = getattr(ENCODERS.find(encoding.encoder, "backbone.encoder"), "backbone", None)
     if make is None:
         raise RewindError(
-            f"backbone.encoder: {encoding.encoder} makes vectors, but no towers that could be trained (it has no "
+            f"backbone.encoder: {encoding.encoder} computes vectors, but has no towers that could be trained (no "
             "`backbone(encoding)`): choose open_clip or transformers, or use it with model: vectors."
         )
     with _under_backbone():

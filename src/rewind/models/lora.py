@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -20,9 +19,6 @@ from rewind import optional_packages
 from rewind.config.training import Lora
 from rewind.errors import RewindError
 
-if TYPE_CHECKING:
-    from rewind.models.backbone import Backbone
-
 ATTENTION_LAYERS = re.compile(
     r"(?:^|[._])(?:(?:q|k|v|o|out)_(?:proj|lin)|qkv|query|key|value)$|attn\.proj(?:ection)?$|attention\.output\.dense$"
 )
@@ -30,15 +26,10 @@ ATTENTION_LAYERS = re.compile(
 ADAPTER = "lora_"  # in the names of all parameters that peft adds
 
 
-def add_adapters(backbone: Backbone, keys: Lora, towers: Iterable[str]) -> None:
-    """Put adapters into towers, in place; their weights train no more, and all else trains as before.
+def add_adapters(backbone: nn.Module, keys: Lora, towers: Iterable[str]) -> None:
+    """Put adapters into the towers ``text`` or ``visual``; their weights train no more, all else trains as before.
 
     A fresh adapter changes nothing: its second matrix is zero. The first comes from torch's global generator.
-
-    Args:
-        backbone: the towers.
-        keys: of the adapters.
-        towers: ``text``, ``visual``.
 
     Raises:
         RewindError: if peft is not installed, if no layer is among the targets, or for dropout where it has no effect.
@@ -102,7 +93,7 @@ def _adapt_attention(part: nn.MultiheadAttention, keys: Lora) -> None:
     parametrize.register_parametrization(part.out_proj, "weight", LowRank(part.out_proj.weight, keys))
 
 
-def _adapt_linear(backbone: Backbone, names: list[str], keys: Lora) -> None:
+def _adapt_linear(backbone: nn.Module, names: list[str], keys: Lora) -> None:
     if not optional_packages.is_installed("peft"):
         raise RewindError(
             "training.lora: the package peft is not installed: `pip install 'rewind-bench[lora]'`, or remove the key."
@@ -115,15 +106,10 @@ def _adapt_linear(backbone: Backbone, names: list[str], keys: Lora) -> None:
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a parameter of this name belongs to an adapter.
-
-    >>> is_adapter("backbone.model.q_proj.lora_A.default.weight"), is_adapter("backbone.model.q_proj.weight")
-    (True, False)
-    """
     return ADAPTER in name
 
 
-def _targets(backbone: Backbone, keys: Lora, own: set[int], tower: str) -> dict[str, nn.Module]:
+def _targets(backbone: nn.Module, keys: Lora, own: set[int], tower: str) -> dict[str, nn.Module]:
     """The layers of a tower that get adapters, by their names in the backbone."""
     layers: dict[str, nn.Module] = {}
     inside: list[str] = []

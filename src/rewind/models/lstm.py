@@ -22,7 +22,6 @@ class Lstm(nn.LSTM):
     weight_ih_l0: Tensor
 
     def forward(self, input: Any, hx: Any = None) -> Any:
-        """As ``nn.LSTM``; in float32 if there is no LSTM in the reduced precision."""
         weight = self.weight_ih_l0
         device = weight.device.type
         if not torch.is_autocast_enabled(device) or lstm_runs_in(device, torch.get_autocast_dtype(device)):

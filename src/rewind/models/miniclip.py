@@ -36,12 +36,6 @@ from rewind.registry import BACKBONES, MODELS
 class LstmText(nn.Module):
     """Two bidirectional LSTM layers; the last forward and backward states under a small projection.
 
-    Args:
-        vocabulary: number of token ids.
-        width: of the result.
-        word_width, hidden, layers: of the embedding and the LSTM.
-        dropout: between LSTM layers and inside the projection.
-
     >>> LstmText(vocabulary=100)(torch.tensor([[5, 7, 0], [9, 0, 0]])).shape
     torch.Size([2, 256])
     """
@@ -74,18 +68,7 @@ class LstmText(nn.Module):
 
 
 class TransformerText(nn.Module):
-    """Two pre-norm transformer layers over a class token and the words; the class token under a small projection.
-
-    Args:
-        vocabulary: number of token ids.
-        width: of the result.
-        word_width, heads, layers: of the transformer.
-        most_words: longest caption in tokens.
-        dropout: in the transformer, on positions, and inside the projection.
-
-    >>> TransformerText(vocabulary=100)(torch.tensor([[5, 7, 0], [9, 0, 0]])).shape
-    torch.Size([2, 256])
-    """
+    """Two pre-norm transformer layers over a class token and the words; the class token under a small projection."""
 
     def __init__(
         self,
@@ -164,14 +147,6 @@ class MiniclipTowers(Backbone):
     So with a frozen visual tower (``training.freeze: [visual]``) the lower part's maps are computed once, and the parts
     that learn are those that learn in MiniCLIP. The frozen part's batch norms keep their pretrained statistics
     (upstream lets them drift with every training batch).
-
-    Args:
-        image: the image network.
-        text: maps token ids (n, L) to (n, width).
-        tokenizer: of the training captions.
-        width: shared embedding width.
-        max_words: tokens per caption.
-        dropout: of the image projection.
     """
 
     vocabulary: Tensor
@@ -237,16 +212,7 @@ class MiniclipTowers(Backbone):
         return list(self.text.parameters())
 
     def check_vocabulary(self, state: dict[str, Tensor], prefix: str, where: str) -> None:
-        """Refuse weights that were trained with other words.
-
-        Args:
-            state: a state dict.
-            prefix: of this module's names in it.
-            where: names the file in the message.
-
-        Raises:
-            RewindError: if the vocabulary of ``state`` is another one.
-        """
+        """Refuse a state dict, names under ``prefix``, that was trained with other words; ``where`` is its file."""
         other, words = state.get(f"{prefix}vocabulary"), state.get(f"{prefix}text.embedding.weight")
         if other is None or words is None or torch.equal(other.cpu(), self.vocabulary.cpu()):
             return
@@ -273,15 +239,9 @@ def build_miniclip_towers(
     """The towers of a study's ``backbone`` block; every new parameter is drawn from torch's global generator.
 
     Args:
-        keys: ``architecture``, ``weights`` (of the image network, or a checkpoint of MiniCLIP with all weights),
-            ``width``.
-        text: ``tokenizer: miniclip``, ``max_words``, ``vocabulary``.
-        train_captions: what the vocabulary is made from, unless ``text.vocabulary`` names captions.
+        keys: its ``weights`` are of the image network, or a checkpoint of MiniCLIP with all weights.
+        train_captions: give the vocabulary, unless ``text.vocabulary`` names captions.
         tower: the text tower, ``lstm`` or ``transformer``; None: the checkpoint's, or ``lstm``.
-        dropout: of the text tower and the image projection.
-
-    Raises:
-        RewindError: for an unknown image network or text tower, another tokenizer, or a key or file that does not fit.
     """
     if text.tokenizer != "miniclip":
         raise RewindError(
@@ -331,21 +291,12 @@ class MiniClip(Clip4Clip):
         super().__init__(backbone, MeanP(backbone.width))
 
     def check_state(self, state: dict[str, Tensor], where: str) -> None:
-        """Refuse a state dict of another vocabulary.
-
-        Raises:
-            RewindError: naming ``where``.
-        """
         self.backbone.check_vocabulary(state, "backbone.", where)
 
 
 @MODELS.register("miniclip")
 def build_miniclip(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> MiniClip:
-    """The retriever of a method with ``options: {text: lstm | transformer, dropout: 0.2}``.
-
-    Raises:
-        RewindError: for an unknown option or value, another backbone, or what the towers refuse.
-    """
+    """The retriever of a method with ``options: {text: lstm | transformer, dropout: 0.2}``."""
     options = method.options
     if unknown := sorted(set(options) - set(OPTIONS)):
         raise RewindError(f"methods.*.options.{unknown[0]}: model: miniclip only has {' and '.join(OPTIONS)}.")

@@ -26,11 +26,6 @@ _COUNTS = "num_batches_tracked"
 
 
 def is_miniclip(state: State) -> bool:
-    """Whether tensors have MiniCLIP's names.
-
-    >>> is_miniclip({"img_enc.backbone.0.weight": None}), is_miniclip({"conv1.weight": None})
-    (True, False)
-    """
     return any(name.startswith(_NETWORK) for name in state)
 
 
@@ -40,11 +35,7 @@ def text_tower_kind(state: State) -> str:
 
 
 def from_miniclip(state: State, where: str) -> State:
-    """A checkpoint's tensors under the names of :class:`~rewind.models.miniclip.MiniclipTowers`.
-
-    Raises:
-        RewindError: for a name that the original does not have, such as of another image network than ResNet-18.
-    """
+    """A checkpoint's tensors by the names of ``MiniclipTowers``; names of other networks than ResNet-18 are refused."""
     return {_ours(name, where): value for name, value in state.items()}
 
 
@@ -62,23 +53,14 @@ def _ours(name: str, where: str) -> str:
 
 
 def load_miniclip(towers: Any, state: State, where: str) -> None:
-    """Fill towers from a checkpoint.
-
-    Args:
-        towers: :class:`~rewind.models.miniclip.MiniclipTowers`.
-        state: tensors in upstream's names.
-        where: names the file in messages.
-
-    Raises:
-        RewindError: if a tensor is missing, is unexpected or has another shape; another vocabulary is named as such.
-    """
+    """Fill :class:`~rewind.models.miniclip.MiniclipTowers` from tensors in upstream's names; all must fit."""
     renamed, own = from_miniclip(state, where), towers.state_dict()
     own.pop("vocabulary")  # not in upstream's files
     sizes = [len(part["text.embedding.weight"]) for part in (own, renamed) if "text.embedding.weight" in part]
     if len(set(sizes)) == 2:
         raise RewindError(
-            f"{where}: it has {sizes[1]:,} token ids, and the words given make {sizes[0]:,}. Token ids follow from the "
-            "captions that it was trained with: name them, upstream's data/captions.json, in text.vocabulary."
+            f"{where}: it has {sizes[1]:,} token ids, and the words given result in {sizes[0]:,}. Token ids follow "
+            "from the captions that it was trained with: name them, upstream's data/captions.json, in text.vocabulary."
         )
     for name in [*own, *(name for name in renamed if name not in own)]:
         shapes = [tuple(part[name].shape) if name in part else "absent" for part in (own, renamed)]
@@ -88,14 +70,9 @@ def load_miniclip(towers: Any, state: State, where: str) -> None:
 
 
 def read_vocabulary_captions(path: str) -> list[str]:
-    """The captions from whose words a vocabulary is made, in the file's order.
+    """The captions from whose words a vocabulary is built, in the file's order.
 
-    Args:
-        path: MiniCLIP's ``captions.json``, a list of objects with ``caption``, or a text file with one caption per
-            line.
-
-    Raises:
-        RewindError: for a file that is missing or in another format.
+    The file is MiniCLIP's ``captions.json``, a list of objects with ``caption``, or text with one caption per line.
     """
     file = Path(path)
     require_regular_file(file, missing_ok=True)
@@ -111,5 +88,5 @@ def read_vocabulary_captions(path: str) -> list[str]:
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
         if not isinstance(row, dict) or not isinstance(row.get("caption"), str):
             shown = json.dumps(row, ensure_ascii=False)[:80]
-            raise RewindError(f"text.vocabulary: {path}, entry {number}: no object with a text `caption`: {shown}.")
+            raise RewindError(f"text.vocabulary: {path}, entry {number}: not an object with a text `caption`: {shown}.")
     return [row["caption"] for row in rows]

@@ -33,11 +33,7 @@ class _PatchPassthrough(nn.Module):
 
 
 def add_temporal_patches(towers: nn.Module, architecture: str) -> None:
-    """Give open_clip's towers patches over time; at first they compute the same as before.
-
-    Raises:
-        RewindError: if the visual tower is not a vision transformer.
-    """
+    """Give open_clip's towers patches over time; at first they compute the same as before."""
     visual = towers.visual
     if not isinstance(visual, open_clip("transformer").VisionTransformer):
         raise RewindError(
@@ -56,7 +52,6 @@ def add_temporal_patches(towers: nn.Module, architecture: str) -> None:
 
 
 def has_temporal_patches(towers: nn.Module) -> bool:
-    """Whether the towers have patches over time."""
     return isinstance(getattr(towers.visual, "conv2", None), nn.Conv3d)  # ResNets have a conv2 of another kind
 
 
@@ -72,15 +67,9 @@ def inflate_kernel(flat: Tensor) -> Tensor:
 
 
 def encode_real_frames(visual: Any, frames: Tensor, real: Tensor) -> Tensor:
-    """Features of the real frames.
+    """Features (r, D) of the r real frames in order, from normalised pixels (n, T, 3, S, S) and bool ``real`` (n, T).
 
-    Args:
-        visual: open_clip's tower.
-        frames: normalised pixels (n, T, 3, S, S); padding may have any values.
-        real: bool (n, T), real frames first.
-
-    Returns:
-        (r, D), the r real frames in order.
+    Real frames come first; padding may have any values.
     """
     frames = torch.where(real[..., None, None, None], frames, 0)
     patches = visual.conv2(frames.transpose(1, 2)).transpose(1, 2)  # (n, T, D, S/p, S/p)
@@ -90,13 +79,7 @@ def encode_real_frames(visual: Any, frames: Tensor, real: Tensor) -> Tensor:
 def adapt_patch_weights(state: dict[str, Tensor], own: set[str], source: str) -> dict[str, Tensor]:
     """Weights of flat patches inflated for towers with patches over time; all other weights as they are.
 
-    Args:
-        state: the towers' tensors from a file.
-        own: names in the towers' own state dict.
-        source: for messages.
-
-    Raises:
-        RewindError: if the weights have patches over time and the towers do not.
+    ``own`` are the names in the towers' state dict. Patches over time for towers without them are refused.
     """
     over_time = TEMPORAL_KERNEL in state and state[TEMPORAL_KERNEL].ndim == 5
     if over_time and TEMPORAL_KERNEL not in own:

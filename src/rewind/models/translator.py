@@ -30,18 +30,14 @@ TEMPERATURE = 0.07  # of logits; it changes no rank, and losses with a temperatu
 
 
 class TranslatorOptions(ConfigModel):
-    """``methods.*.options`` of ``model: translator``.
-
-    >>> TranslatorOptions(hidden=512).unfreeze_at
-    3
-    """
+    """``methods.*.options`` of ``model: translator``."""
 
     hidden: int = config_field(1024, "geometry_adapter: width of the adapter's hidden layer.", ge=1, le=65_536)
     dropout: float = config_field(0.1, "Dropout in hidden layers.", ge=0, lt=1)
     start: Literal["torch", "xavier"] = config_field(
         "torch",
         "linear, mlp1, mlp2: initial weights. `torch`: those of torch.nn.Linear; `xavier`: He's before a ReLU and "
-        "Xavier's before the output, biases 0, as the original says.",
+        "Xavier's before the output, biases 0, as the original states.",
     )
     eps: float = config_field(
         EIGENVALUE_EPS, "geometry, geometry_adapter: added to the eigenvalues of the covariances.", gt=0
@@ -62,15 +58,10 @@ class TranslatorOptions(ConfigModel):
 
 
 class GeometryAdapter(nn.Module):
-    """``y = A x + b + W₂ relu(W₁ x + b₁) + b₂`` with dropout before W₂.
+    """``y = A x + b + W₂ relu(W₁ x + b₁) + b₂`` with dropout before W₂, (n, dx) → (n, dy).
 
     ``A`` and ``b`` are fitted in closed form (:func:`fit_geometry`), and the adapter starts small (W₁ and W₂ at a tenth
     of PyTorch's initial weights, biases 0), so that the map starts close to the fit.
-
-    Args:
-        text_width, item_width: dx and dy.
-        hidden: rows of W₁.
-        dropout: of the hidden layer.
 
     >>> GeometryAdapter(text_width=8, item_width=6, hidden=4, dropout=0.1)(torch.rand(2, 8)).shape
     torch.Size([2, 6])
@@ -87,16 +78,11 @@ class GeometryAdapter(nn.Module):
                 layer.bias.zero_()
 
     def forward(self, text: Tensor) -> Tensor:
-        """(n, dx) → (n, dy)."""
         return self.geometry(text) + self.outer(self.dropout(F.relu(self.inner(text))))
 
 
 class Translator(Retriever):
-    """``exp(logit_scale) · cos(map(text), image)``.
-
-    Args:
-        network: maps (n, dx) to (n, dy).
-        keys: when and how fast its geometry is trained, if it has one.
+    """``exp(logit_scale) · cos(map(text), image)``, where ``network`` maps (n, dx) to (n, dy).
 
     >>> model = Translator(nn.Linear(8, 6), TranslatorOptions())
     >>> text = model.encode_text({"text": torch.rand(3, 8)})
@@ -128,30 +114,22 @@ class Translator(Retriever):
         return {"items": masked_mean(batch["frames"], batch["mask"])}
 
     def translate(self, text: Tensor) -> Tensor:
-        """Vectors (n, dx) of captions → unit vectors (n, dy) in the space of images."""
         return F.normalize(self.network(text.float()), dim=1)
 
     def outputs(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
-        """Mapped captions (n, dy) and images (m, dy), not normalised, for losses that depend on lengths."""
         return text["text"], items["items"]
 
     def vectors(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
-        """Unit vectors of mapped captions (n, dy) and images (m, dy)."""
         return F.normalize(text["text"], dim=1), F.normalize(items["items"], dim=1)
 
     def similarity(self, text: Features, items: Features) -> Tensor:
-        """(n_text, n_items) logits."""
         left, right = self.vectors(text, items)
         # At a scale of 14 the rounding of half precision would be as large as differences between items.
         with torch.autocast(left.device.type, enabled=False):
             return self.logit_scale.exp() * left @ right.T
 
     def prepare(self, data: Any) -> None:
-        """Fit geometry on the training pairs, before the first step; nothing for heads without it.
-
-        Args:
-            data: a :class:`rewind.loading.run_data.TrainingData`.
-        """
+        """Fit geometry on the training pairs, before the first step; nothing for heads without it."""
         if self.geometry is not None:
             fit_geometry(self.geometry, _TrainingPairs(data), self.keys.eps)
 
@@ -182,13 +160,7 @@ class Translator(Retriever):
 
 
 class GeometryTranslator(Translator):
-    """Geometry alone: fitted in closed form, nothing is trained.
-
-    >>> model = GeometryTranslator(nn.Linear(8, 6), TranslatorOptions())
-    >>> model.fit(torch.rand(50, 8), torch.rand(50, 6))
-    >>> model.translate(torch.rand(2, 8)).shape
-    torch.Size([2, 6])
-    """
+    """Only geometry: fitted in closed form, nothing is trained."""
 
     network: nn.Linear
 
@@ -221,7 +193,7 @@ class _TrainingPairs:
 
 
 def _initialised(network: nn.Module, keys: TranslatorOptions) -> nn.Module:
-    """Weights as ``start`` says: He's (uniform) where a ReLU follows, Xavier's (uniform) in the last layer."""
+    """Weights as ``start`` states: He's (uniform) where a ReLU follows, Xavier's (uniform) in the last layer."""
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
     for layer in layers if keys.start == "xavier" else []:
         if layer is layers[-1]:
@@ -262,11 +234,6 @@ TRAINED_HEADS: dict[str, Callable[[int, int, TranslatorOptions], nn.Module]] = {
 
 
 def make_translator(head: str, text_width: int, item_width: int, options: dict[str, Any] | None = None) -> Retriever:
-    """A translator, not yet fitted or trained.
-
-    Raises:
-        RewindError: for an unknown head or option.
-    """
     keys = read_options(TranslatorOptions, options or {}, "methods.*.options", "model: translator")
     if head == "ridge":
         return baselines.make_ridge(text_width, item_width, {} if keys.alpha is None else {"alpha": keys.alpha})
@@ -281,5 +248,4 @@ def make_translator(head: str, text_width: int, item_width: int, options: dict[s
 
 @MODELS.register("translator")
 def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Retriever:
-    """The translator of a method, for the widths of the study's data set."""
     return make_translator(method.head, *embedding_widths(backbone), method.options)

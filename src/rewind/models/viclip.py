@@ -42,11 +42,7 @@ _TEMPORAL_POSITIONS = "vision_encoder.temporal_positional_embedding"
 
 
 class TowerSize(ConfigModel):
-    """Size of a transformer.
-
-    >>> TowerSize(width=768, heads=12, layers=12).heads
-    12
-    """
+    """Size of a transformer."""
 
     width: int = required_field("Width.", ge=1)
     heads: int = required_field("Attention heads.", ge=1)
@@ -54,11 +50,7 @@ class TowerSize(ConfigModel):
 
 
 class VisionSize(TowerSize):
-    """Size of the vision tower.
-
-    >>> VisionSize(width=64, heads=1, layers=2, patch=16).frames
-    8
-    """
+    """Size of the vision tower."""
 
     patch: int = required_field("Side of a patch in pixels.", ge=1)
     image: int = config_field(224, "Side of a frame in pixels.", ge=1)
@@ -69,22 +61,14 @@ class VisionSize(TowerSize):
 
 
 class TextSize(TowerSize):
-    """Size of the text tower.
-
-    >>> TextSize(width=64, heads=1, layers=2).context
-    32
-    """
+    """Size of the text tower."""
 
     context: int = config_field(32, "Tokens per caption.", ge=1)
     vocabulary: int = config_field(49408, "Token ids.", ge=1)
 
 
 class ViclipArchitecture(ConfigModel):
-    """Sizes of both towers and of the space that they share.
-
-    >>> SIZES["viclip-b"].vision.patch, SIZES["viclip-l"].embed_dim
-    (16, 768)
-    """
+    """Sizes of both towers and of the space that they share."""
 
     embed_dim: int = required_field("Width of the shared space.", ge=1)
     vision: VisionSize
@@ -106,11 +90,7 @@ SIZES = {
 
 
 class Attention(nn.Module):
-    """Self-attention with the parameter names of ``nn.MultiheadAttention``.
-
-    >>> Attention(width=64, heads=2)(torch.rand(2, 5, 64), causal=False).shape
-    torch.Size([2, 5, 64])
-    """
+    """Self-attention with the parameter names of ``nn.MultiheadAttention``."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -129,11 +109,7 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Two layers with QuickGELU, ``x · σ(1.702 x)``, between them.
-
-    >>> Mlp(width=64)(torch.rand(2, 5, 64)).shape
-    torch.Size([2, 5, 64])
-    """
+    """Two layers with QuickGELU, ``x · σ(1.702 x)``, between them."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -145,11 +121,7 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """A pre-norm block; in training each branch of a sample is dropped with probability ``drop`` (stochastic depth).
-
-    >>> Block(width=64, heads=2, drop=0.1)(torch.rand(2, 5, 64), causal=True).shape
-    torch.Size([2, 5, 64])
-    """
+    """A pre-norm block; in training each branch of a sample is dropped with probability ``drop`` (stochastic depth)."""
 
     def __init__(self, width: int, heads: int, drop: float) -> None:
         super().__init__()
@@ -170,18 +142,11 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A stack of blocks.
-
-    Attributes:
-        recompute: whether activations inside blocks are recomputed in the backward pass.
-
-    >>> Transformer(width=64, heads=2, layers=2)(torch.rand(2, 5, 64)).shape
-    torch.Size([2, 5, 64])
-    """
+    """A stack of blocks; ``recompute``: whether activations inside them are recomputed in the backward pass."""
 
     def __init__(self, width: int, heads: int, layers: int, drop: float = 0.0) -> None:
         super().__init__()
-        # On the CPU even where models are made of meta tensors, which have no numbers.
+        # On the CPU even where models are built of meta tensors, which have no numbers.
         rates = torch.linspace(0, drop, layers, device="cpu").tolist()
         self.resblocks = nn.ModuleList(Block(width, heads, rate) for rate in rates)
         self.recompute = False
@@ -224,9 +189,7 @@ class VisionTower(nn.Module):
     def forward(self, frames: Tensor, mask_share: float = 0.0) -> Tensor:
         """Normalised frames (n, T, 3, S, S) → (n, embed_dim), not normalised.
 
-        Args:
-            frames: clips of one length.
-            mask_share: share of the patches to leave out, drawn at random for every clip.
+        ``mask_share`` of the patches is left out, drawn at random for every clip.
         """
         n, length = frames.shape[:2]
         patches = self.conv1(frames.transpose(1, 2)).flatten(3).permute(0, 2, 3, 1)  # (n, T, patches, width)
@@ -299,8 +262,8 @@ def load_viclip(model: nn.Module, path: str | Path, architecture: str) -> None:
     interpolated. No code of the file is run.
 
     Raises:
-        RewindError: if the file is missing, damaged, no ViCLIP, of another size (which is named), or holds values that
-            are not numbers.
+        RewindError: if the file is missing, damaged, not a ViCLIP, of another size (which is named), or holds values
+            that are not numbers.
     """
     state = viclip_tensors(read_viclip(path), path)
     own = {name: value for name, value in model.state_dict().items() if name.startswith((*_PARTS, "logit_scale"))}
@@ -316,11 +279,7 @@ def load_viclip(model: nn.Module, path: str | Path, architecture: str) -> None:
 
 
 def read_viclip(path: str | Path) -> State:
-    """Tensors of a file by name, as float32.
-
-    Raises:
-        RewindError: if it is missing, damaged, or holds more than tensors and plain values.
-    """
+    """Tensors of a file by name, as float32; a file that holds more than tensors and plain values is refused."""
     path = Path(path)
     require_regular_file(path, missing_ok=True)
     if not path.is_file():
@@ -338,19 +297,15 @@ def read_viclip(path: str | Path) -> State:
         except Exception as error:  # a damaged or foreign file fails in as many ways as there are formats
             raise RewindError(
                 f"backbone.weights: {path} cannot be read safely ({type(error).__name__}): it is damaged, or holds "
-                "more than tensors and plain values. Save {'model': state_dict} alone."
+                "more than tensors and plain values. Save only {'model': state_dict}."
             ) from error
     state = content.get("model", content) if isinstance(content, Mapping) else {}
     tensors = {name: value.float() for name, value in state.items() if isinstance(value, Tensor)}
-    return tensors if len(tensors) == len(state) else {}  # nothing: viclip_tensors then refuses the file as no ViCLIP
+    return tensors if len(tensors) == len(state) else {}  # nothing: viclip_tensors then refuses the file: not a ViCLIP
 
 
 def viclip_tensors(state: State, path: str | Path) -> State:
-    """The towers' tensors and ``logit_scale``, under upstream's names.
-
-    Raises:
-        RewindError: for anything that is not a ViCLIP.
-    """
+    """The towers' tensors and ``logit_scale``, under upstream's names; anything that is not a ViCLIP is refused."""
     if any(name.startswith(_OURS) for name in state):
         state = {name.removeprefix(_OURS): value for name, value in state.items() if name.startswith(_OURS)}
     if _CONV not in state:
@@ -402,13 +357,7 @@ class ViClip(Backbone):
     """A backbone with one vector per clip, repeated at each frame, so that the frames' mean (``meanP``) is that vector.
 
     Pixels are normalised with ImageNet's channel means and deviations. Only real frames are encoded; temporal positions
-    are interpolated to their number.
-
-    Args:
-        size: of both towers.
-        tokenizer: CLIP's, or words of the training captions.
-        max_words: tokens per caption.
-        token_mask: share of patches left out in training mode (upstream 0.9), never in evaluation mode.
+    are interpolated to their number. In training mode ``token_mask`` of the patches is left out (upstream 0.9).
 
     >>> vision = VisionSize(width=64, heads=2, layers=1, patch=8, image=16)
     >>> text = TextSize(width=64, heads=2, layers=1, vocabulary=100)
@@ -448,11 +397,7 @@ class ViClip(Backbone):
         return self.clip_vectors(pixels[:, None])
 
     def clip_features(self, pixels: Tensor, mask: Tensor) -> Tensor:
-        """uint8 RGB (n, T, 3, S, S) and mask (n, T) → (n, T, width): the clip's vector at every real frame, else 0.
-
-        Raises:
-            RewindError: for frames of another size, or that are not RGB.
-        """
+        """uint8 RGB (n, T, 3, S, S) and mask (n, T) → (n, T, width): the clip's vector at every real frame, else 0."""
         return clip_vectors_at_frames(self.clip_vectors, pixels, mask, self.width)
 
     def clip_vectors(self, pixels: Tensor) -> Tensor:
@@ -490,13 +435,9 @@ class ViClip(Backbone):
                 block.compile(dynamic=True)
 
 
-@BACKBONES.register("viclip")
+@BACKBONES.register("viclip", tags=("seeded",))
 def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> ViClip:
-    """The towers of a study with ``kind: viclip``; new parameters come from torch's global generator.
-
-    Raises:
-        RewindError: for an unknown architecture, a key of other kinds, or weights that are not there or do not fit.
-    """
+    """The towers of a study with ``kind: viclip``; new parameters come from torch's global generator."""
     if keys.pretrained or keys.patch != "2d":
         name = "pretrained" if keys.pretrained else "patch"
         raise RewindError(f"backbone.{name}: kind: viclip has no such key; name a file with backbone.weights.")
@@ -513,11 +454,7 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> ViCl
 
 
 def load_viclip_architecture(name: str) -> ViclipArchitecture:
-    """Sizes by name (``viclip-b``, ``viclip-l``) or from a JSON file with the fields of :class:`ViclipArchitecture`.
-
-    Raises:
-        RewindError: for an unknown name or a file that is missing or holds anything else.
-    """
+    """Sizes by name (``viclip-b``, ``viclip-l``) or from a JSON file with the fields of :class:`ViclipArchitecture`."""
     if name in SIZES:
         return SIZES[name]
     if not name.endswith(".json"):

@@ -40,7 +40,7 @@ from rewind.packaged import docs_page
 
 State = dict[str, Tensor]
 SHAPES_ONLY = ContextVar("form_alone", default=False)
-"""Whether models are built to check names and shapes alone, see :func:`shapes_only`."""
+"""Whether models are built to check only names and shapes, see :func:`shapes_only`."""
 _OURS = "backbone.clip."  # prefix of the towers in checkpoints of runs here
 _MAX_CANDIDATES = 3  # architectures named at most
 
@@ -50,13 +50,8 @@ _MAX_CANDIDATES = 3  # architectures named at most
 def load_weights(model: nn.Module, keys: BackboneKeys, quick_gelu: bool) -> State:
     """Fill an open_clip CLIP with the weights that the study names; every tensor must fit.
 
-    Args:
-        model: the towers.
-        keys: ``weights`` (a file) or ``pretrained`` (a tag of open_clip's hub), and what goes with them.
-        quick_gelu: whether the towers were built with QuickGELU.
-
-    Returns:
-        All tensors that were read, heads included; Hugging Face's under open_clip's names.
+    ``quick_gelu``: whether the towers were built with it. Returns all tensors that were read, heads included; Hugging
+    Face's under open_clip's names.
 
     Raises:
         RewindError: if the weights cannot be read, belong to the other family, or do not fit; the first tensor that
@@ -114,10 +109,7 @@ def read_state(path: str | Path, allow_torchscript: bool = False) -> State:
     """Tensors of a weights file by name, floating-point ones as float32.
 
     Safetensors, plain state dicts and training checkpoints of open_clip and MiniCLIP are read without running code from
-    the file.
-
-    Raises:
-        RewindError: if the file is missing, damaged, not a weights file, or a TorchScript archive without permission.
+    the file; a TorchScript archive is refused without permission.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "weights.pt"
@@ -130,7 +122,7 @@ def read_state(path: str | Path, allow_torchscript: bool = False) -> State:
     if not path.is_file():
         raise RewindError(f"backbone.weights: {path}: no such file; put the weights there or correct the key.")
     require_intact_archive(path)
-    with reading_user_file(path, "weights file", "get it again, or save the model's state_dict() anew"):
+    with reading_user_file(path, "weights file", "download it again, or save the model's state_dict() again"):
         if path.suffix == ".safetensors":
             state = _read_safetensors(path)
         elif _is_torchscript(path):
@@ -269,15 +261,7 @@ def _first_line(error: Exception) -> str:
 
 
 def check_pretrained_tag(keys: BackboneKeys, quick_gelu: bool) -> None:
-    """Refuse a tag whose weights would be computed differently than they were trained; nothing is downloaded.
-
-    Args:
-        keys: ``architecture`` and ``pretrained``.
-        quick_gelu: whether the architecture has QuickGELU.
-
-    Raises:
-        RewindError: for an unknown tag, another activation, or frames of another mean or deviation than CLIP's.
-    """
+    """Refuse an unknown tag, and weights of another activation or normalisation than here; nothing is downloaded."""
     name, tag = keys.architecture, keys.pretrained
     tags = open_clip().list_pretrained_tags_by_model(name)
     if tag not in tags:
@@ -293,11 +277,7 @@ def check_pretrained_tag(keys: BackboneKeys, quick_gelu: bool) -> None:
 
 
 def fetch_pretrained(keys: BackboneKeys, quick_gelu: bool) -> dict[str, Tensor]:
-    """Tensors of the weights that ``keys.pretrained`` names.
-
-    Raises:
-        RewindError: for what :func:`check_pretrained_tag` refuses, or if they cannot be downloaded.
-    """
+    """Tensors of the weights that ``keys.pretrained`` names; what :func:`check_pretrained_tag` refuses is refused."""
     check_pretrained_tag(keys, quick_gelu)
     name, tag = keys.architecture, keys.pretrained
     if open_clip().get_pretrained_cfg(name, tag).get("resize_mode") == "squash":
@@ -313,7 +293,7 @@ def fetch_pretrained(keys: BackboneKeys, quick_gelu: bool) -> dict[str, Tensor]:
         ) from error
 
 
-# ---- Hugging Face's CLIPModel: its tensors under open_clip's names, and what its folder says about them ------------
+# ---- Hugging Face's CLIPModel: its tensors under open_clip's names, and what its folder states about them ----------
 
 _TOWERS = {"text_model.": "", "vision_model.": "visual."}
 _TENSOR_NAMES = {
@@ -346,20 +326,12 @@ _FAMILIES = {"quick_gelu": "openai", "gelu": "open_clip"}
 
 
 def is_huggingface(names: Iterable[str]) -> bool:
-    """Whether these are the names of a Hugging Face CLIPModel.
-
-    >>> is_huggingface(["text_model.final_layer_norm.weight"])
-    True
-    """
+    """Whether these are the names of a Hugging Face CLIPModel."""
     return any(name.startswith(tuple(_TOWERS)) for name in names)
 
 
 def from_huggingface(state: Mapping[str, Tensor], where: str) -> State:
-    """The same tensors under open_clip's names; queries, keys and values concatenated, projections transposed.
-
-    Raises:
-        RewindError: if names are not CLIP's, or a block lacks one.
-    """
+    """The same tensors under open_clip's names; queries, keys and values concatenated, projections transposed."""
     tensors: State = {}
     attention: dict[str, dict[str, Tensor]] = {}
     for name, value in state.items():
@@ -397,11 +369,7 @@ def _in_block(name: str, where: str) -> tuple[str, str, str]:
 
 
 def config_family_beside(path: Path) -> str | None:
-    """The family that ``config.json`` in the file's folder shows by its activation; None without one.
-
-    Raises:
-        RewindError: if its two towers differ, or have neither QuickGELU nor GELU.
-    """
+    """The family that ``config.json`` in the file's folder shows by its towers' one activation; None without one."""
     config = _json_beside(path, "config.json")
     if config is None:
         return None
@@ -413,11 +381,7 @@ def config_family_beside(path: Path) -> str | None:
 
 
 def check_config_beside(path: Path, model: nn.Module) -> None:
-    """Refuse weights by what their folder says and no shape shows: other attention heads, norms or frame normalisation.
-
-    Raises:
-        RewindError: naming the file and the key.
-    """
+    """Refuse weights by what their folder states and no shape shows: other attention heads, norms or normalisation."""
     if (config := _json_beside(path, "config.json")) is not None:
         for tower, part in (("text", model), ("vision", model.visual)):
             stack: Any = getattr(part, "transformer", None)

@@ -29,7 +29,7 @@ from rewind.registry import MODELS
 # ---- model: zero_shot ----------------------------------------------------------------------------------------------
 
 OPTIONS = ("backbone", "text", "unit_frames", "untrained")
-CLIP_CONTEXT_LENGTH = 77  # tokens that CLIP reads if its architecture does not say
+CLIP_CONTEXT_LENGTH = 77  # tokens that CLIP reads if its architecture does not state it
 _UNTRAINED_PARTS = {
     "towers": "kind: towers brings trained towers, but what joins them is new and random before training",
     "miniclip_towers": (
@@ -42,12 +42,7 @@ _UNTRAINED_PARTS = {
 def check_zero_shot(method: Method, backbone: BackboneKeys) -> None:
     """Refuse to score with random weights unless the method has ``untrained: true``.
 
-    Args:
-        method: its keys.
-        backbone: the study's, with the weights of its own pre-training if it has one.
-
-    Raises:
-        RewindError: if something is random and ``untrained: true`` is not set.
+    ``backbone`` is the study's, with the weights of its own pre-training if it has one.
     """
     keys = method_backbone(method, backbone)
     trained = keys.has_weights
@@ -56,12 +51,12 @@ def check_zero_shot(method: Method, backbone: BackboneKeys) -> None:
         why = "its backbone has no trained weights (backbone.weights, backbone.pretrained, or pretraining)"
     if why and method.options.get("untrained") is not True:
         raise RewindError(
-            f"methods.*.model: zero_shot: {why}, so its scores would say nothing. Name trained weights, use ridge, "
+            f"methods.*.model: zero_shot: {why}, so its scores would mean nothing. Name trained weights, use ridge, "
             "which needs no training, or ask for a random network with options: {untrained: true}."
         )
 
 
-@MODELS.register("zero_shot", check=check_zero_shot)
+@MODELS.register("zero_shot", tags=("as it is",), check=check_zero_shot)
 def build_zero_shot(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Retriever:
     """The study's backbone, or that of ``options: {backbone: {…}}``, without any parameters.
 
@@ -70,9 +65,6 @@ def build_zero_shot(method: Method, backbone: BackboneKeys, text: TextKeys, trai
 
     Other options are ``text``, the keys for the captions of the method's own backbone, and ``unit_frames``, which gives
     each frame's vector unit length before the mean over frames, as CLIP4Clip's meanP does.
-
-    Raises:
-        RewindError: for another option, or what the towers refuse.
     """
     options = method.options
     if unknown := sorted(set(options) - set(OPTIONS)):
@@ -94,7 +86,7 @@ def build_zero_shot(method: Method, backbone: BackboneKeys, text: TextKeys, trai
 
 
 def _is_whole_miniclip(keys: BackboneKeys) -> bool:
-    """Whether the weights are a checkpoint of MiniCLIP, and not of its image network alone."""
+    """Whether the weights are a checkpoint of MiniCLIP, and not of only its image network."""
     if keys.kind != "miniclip_towers" or not keys.weights or not Path(keys.weights).is_file():
         return False
     return is_miniclip(read_state(keys.weights))
@@ -134,16 +126,13 @@ def _parameters_to_buffers(model: ModuleT) -> ModuleT:
 # ---- model: clip_zero_shot – the earlier name; options are the keys of its backbone --------------------------------
 
 
-@MODELS.register("clip_zero_shot")
+@MODELS.register("clip_zero_shot", tags=("as it is",))
 def build_clip_zero_shot(
     method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]
 ) -> Retriever:
     """``model: zero_shot`` with ``options: {backbone: {…}, text: {tokenizer: clip}, unit_frames: true}``.
 
     Runs of earlier versions stay valid: their files hold no weights, which are read each time.
-
-    Raises:
-        RewindError: for an unknown option, or weights that are not named, do not exist or do not fit.
     """
     keys = method.options | {"kind": "clip"}
     if not (keys.get("weights") or keys.get("pretrained")):

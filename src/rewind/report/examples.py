@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rewind.errors import RewindError
-from rewind.report.figures import style
+from rewind.figures import style
 
 # ---- Choice of examples by outcome ---------------------------------------------------------------------------------
 
@@ -48,8 +48,7 @@ def classify_outcomes(higher: np.ndarray, ties: np.ndarray, margin: np.ndarray) 
 def choose_examples(kinds: np.ndarray, count: int) -> list[int]:
     """``count`` queries, equally many of each kind where there are enough, evenly spaced over the file within a kind.
 
-    Returns:
-        Positions in ``kinds``: hits first, then misses, then confusions with the twin.
+    Returned are positions in ``kinds``: hits first, then misses, then confusions with the twin.
     """
     positions = {kind: np.flatnonzero(kinds == kind) for kind in OUTCOMES}
     counts = dict.fromkeys(OUTCOMES, 0)
@@ -99,7 +98,6 @@ def retrieval_examples(
         queries: dicts with ``caption``, ``rank`` of the truth (1-based, a half under ties), ``kind`` (its outcome in
             words, may be missing) and ``hits``, best first: dicts with ``image`` (uint8 [H, W, 3], or [T, H, W, 3], a
             strip of T frames), ``score``, ``truth`` (whether this is the true item), ``twin`` (whether its twin).
-        top: clips per row.
         score: what the numbers are, printed once at the foot.
         note: how the queries were chosen, printed above them.
 
@@ -108,7 +106,7 @@ def retrieval_examples(
     """
     with style.applied():
         if not queries:
-            return style.message_figure("No retrieval examples were asked for.")
+            return style.message_figure("No retrieval examples were requested.")
         side = (style.DOUBLE_COLUMN - 2 * _PAGE_EDGE - _CAPTION_WIDTH) / top - _CLIP_GAP
         rows = [_QueryRow(query, number, top, side) for number, query in enumerate(queries)]
         lines = textwrap.wrap(note, _NOTE_LETTERS_PER_LINE)
@@ -191,9 +189,6 @@ def twin_choices(queries: Sequence[Mapping[str, Any]], note: str = "") -> Figure
         queries: dicts with ``caption``, ``clip`` and ``twin`` (uint8 [T, H, W, 3], strips of frames) and ``preferred``:
             for ``clip``, ``twin`` and ``tie`` the names of methods.
         note: how the captions were chosen, printed above them.
-
-    Raises:
-        RewindError: naming the caption, if a picture cannot be drawn.
     """
     with style.applied():
         if not queries:

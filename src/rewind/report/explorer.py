@@ -36,7 +36,6 @@ class QueryView:
     """Queries of one setting and search direction, as row numbers of the captions or items of the test split.
 
     Attributes:
-        setting, direction: which.
         ids: (q,) query ids as in the rank tables.
         queries: (q,) captions for text→item, items for item→text (in Binary: captions, whose item is the query).
         candidates: (c,) the gallery: items or captions; in Binary (q, 2), the truth and then its rival.
@@ -65,12 +64,6 @@ class QueryView:
 class ScoredSplit:
     """Captions and items of a similarity matrix, and how they belong together.
 
-    Attributes:
-        captions: rows of the matrix: caption_id, video_id, caption.
-        items: columns: item_id, path, reversed.
-        own: (n,) column of each caption's item.
-        twin: (m,) column of each item's twin, -1 where it has none.
-
     Example:
         >>> captions = pd.DataFrame({"caption_id": ["c1", "c2"], "video_id": ["v1", "v2"], "caption": ["up", "down"]})
         >>> items = pd.DataFrame({"item_id": ["v1", "v2"], "path": ["v1.mp4", "v2.mp4"], "reversed": [0, 0]})
@@ -79,10 +72,10 @@ class ScoredSplit:
         ([0, 1], [-1, -1])
     """
 
-    captions: pd.DataFrame
-    items: pd.DataFrame
-    own: np.ndarray
-    twin: np.ndarray
+    captions: pd.DataFrame  # rows of the matrix: caption_id, video_id, caption
+    items: pd.DataFrame  # columns: item_id, path, reversed
+    own: np.ndarray  # (n,) column of each caption's item
+    twin: np.ndarray  # (m,) column of each item's twin, -1 where it has none
 
     @classmethod
     def of(cls, captions: pd.DataFrame, items: pd.DataFrame) -> ScoredSplit:
@@ -96,10 +89,7 @@ class ScoredSplit:
 def make_query_view(split: ScoredSplit, setting: str, direction: str) -> QueryView:
     """The queries of a setting, in the order of the rank tables.
 
-    Without twins, Origin is the whole split.
-
-    Raises:
-        RewindError: for another setting that needs twins where there are none.
+    Without twins, Origin is the whole split; other settings that need twins are refused.
     """
     effective_setting = setting if (split.items["reversed"] == 1).any() else setting_without_twins(setting)
     selection = setting_selection(effective_setting, split.captions, split.items)
@@ -130,15 +120,11 @@ class SearchResults(NamedTuple):
     """What the queries of a view find: their best candidates, and how far the truth is above its twin.
 
     Attributes:
-        top: int (q, k), best first; equal scores in the order of the files.
         margin: (q,) the truth's score minus its twin's, in standard deviations of the query's scores in the whole
             split: exactly 0 for a tie, negative where the twin is preferred, NaN where the gallery has no twin.
-
-    >>> SearchResults(np.array([[1, 0]]), np.array([-0.5])).top.shape
-    (1, 2)
     """
 
-    top: np.ndarray
+    top: np.ndarray  # int (q, k), best first; equal scores in the order of the files
     margin: np.ndarray
 
 
@@ -146,10 +132,8 @@ def search_results(views: Sequence[QueryView], scores: np.ndarray, split: Scored
     """The ``k`` best candidates and the margins of all queries of some views, in two passes over the matrix.
 
     Args:
-        views: which queries search which candidates.
         scores: float (n_captions, n_items), an array or a file.
-        split: the matrix's captions and items.
-        k: candidates of each query, fewer where a gallery has fewer; 0 for the margins alone.
+        k: candidates of each query, fewer where a gallery has fewer; 0 for only the margins.
 
     >>> captions = pd.DataFrame({"caption_id": ["c1", "c2"], "video_id": ["v1", "v2"], "caption": ["up", "down"]})
     >>> items = pd.DataFrame({"item_id": ["v1", "v2"], "path": ["v1.mp4", "v2.mp4"], "reversed": [0, 0]})
@@ -268,7 +252,7 @@ _MIN_BLOCK_PER_CANDIDATE = 16  # with more candidates in a block, all of it is s
 class _ColumnSpread:
     """Standard deviations of some columns of a matrix that is read block by block.
 
-    That of a matrix of one block is NumPy's. Else sums are in double precision, of differences from the first row: so
+    For a matrix of one block they are NumPy's. Else sums are in double precision, of differences from the first row: so
     no digits are lost where scores are far from 0.
     """
 
@@ -322,7 +306,7 @@ TOP_COUNT = 10
 MARGIN_STEPS = 1000  # a margin is stored in thousandths of a standard deviation
 NO_TWIN = -32768  # the smallest 16-bit integer: quantised margins are at least -32767
 MAX_BYTES_IN_PAGE = 1_000_000
-"""Up to so many bytes, ranks and first results are in the page; more are in files beside it, read on demand."""
+"""Up to this many bytes, ranks and first results are in the page; more are in files next to it, read on demand."""
 
 DATA_FILE_PARTS = {"ranks": ("rank", "margin"), "top": ("top",)}
 """Contents of a run's files: the page shows ranks of all runs together, but first results of one run at a time."""
@@ -334,8 +318,6 @@ class Explorer:
     Args:
         captions: rows of the similarity matrices: caption_id, video_id, caption.
         items: columns: item_id, path, reversed.
-        settings: which to show.
-        directions: which to show.
     """
 
     def __init__(
@@ -346,11 +328,7 @@ class Explorer:
         self.runs: dict[RunKey, list[dict[str, str]]] = {}
 
     def check(self, split: ScoredSplit, where: str) -> None:
-        """Refuse a run of other captions or items.
-
-        Raises:
-            RewindError: naming the run's file.
-        """
+        """Refuse a run of other captions or items, naming its file."""
         for own, other, name in (
             (self.split.captions, split.captions, "caption_id"),
             (self.split.items, split.items, "item_id"),
@@ -362,10 +340,8 @@ class Explorer:
         """Add a run.
 
         Args:
-            method, seed: which.
             scores: float (n_captions, n_items).
             ranks: its rank table: query_id, setting, direction, rank.
-            where: names the rank table in messages.
 
         Raises:
             RewindError: if the matrix has another shape, or a query has no rank.
@@ -410,12 +386,10 @@ class Explorer:
         """Everything the page's script needs, JSON-able; arrays are little-endian bytes in base64.
 
         Args:
-            labels: method → name.
             baselines: methods that the page leaves out where it measures how much methods disagree.
             clips: (m,) address of each item's clip, relative to the page.
             strips: (m,) number of each item's picture strip; ``~number`` for the strip played backwards; the number of
                 strips for none. See :mod:`rewind.report.page.strips`.
-            kind: what items are, ``videos`` or ``images``.
             folder: where :meth:`files` are, relative to the page, if ranks and first results are not in the page.
             begin: methods A and B that stand side by side at first; none: the first method alone.
         """

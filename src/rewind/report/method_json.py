@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from rewind.config import Study
-from rewind.report.results import Results
+from rewind.tables.results import Results
 
 METRIC_FIELDS = {"R@1": "R@1", "R@5": "R@5", "R@10": "R@10", "MRR": "MRR", "MedR": "MdR"}
 """Name in the file → metric. R@k in percent, MRR from 0 to 1, MedR a rank."""
@@ -20,15 +20,9 @@ PREFERRED_SETTINGS = ("test", "origin", "hard")
 def method_metrics(
     study: Study, results: Results, records: Mapping[tuple[str, int], Mapping[str, Any]], method: str
 ) -> dict[str, Any]:
-    """Test scores of text→item search, those of the baselines, and how the method was trained.
+    """Test scores of text→item search of a trained method, those of the baselines, and how the method was trained.
 
     With several seeds the numbers are means over them, and ``runs`` has those of each.
-
-    Args:
-        study: the study file.
-        results: its numbers.
-        records: ``run.json`` of every run.
-        method: a trained method.
     """
     seeds = study.methods[method].seeds or study.seeds
     runs = [_run(study, results, records[method, seed], method, seed) for seed in seeds]

@@ -17,6 +17,8 @@ from rewind.data.readers import NpzArchive
 from rewind.data.score_matrix import fill_missing_scores, open_scores
 from rewind.errors import RewindError
 from rewind.evaluation.ranking import rank_table, setting_without_twins
+from rewind.figures import style
+from rewind.figures.embedding import embedding_space, similarity_heatmap
 from rewind.io.files import reading_user_file
 from rewind.report.examples import (
     OUTCOME_TITLES,
@@ -27,8 +29,6 @@ from rewind.report.examples import (
     twin_choices,
 )
 from rewind.report.explorer import ScoredSplit, make_query_view, search_results
-from rewind.report.figures import style
-from rewind.report.figures.embedding import embedding_space, similarity_heatmap
 from rewind.video.frames import sample_clip
 from rewind.video.shards import refuse_outside
 
@@ -40,15 +40,11 @@ MAX_POINTS = 20_000  # drawn in a picture of the embedding space
 
 @dataclass(frozen=True)
 class ShownRun:
-    """The run that is shown: its name for titles, its similarity matrix, its vectors (npz files).
+    """The run that is shown."""
 
-    >>> ShownRun("meanP, seed 0", "similarity.npz", "embedding.npz").name
-    'meanP, seed 0'
-    """
-
-    name: str
-    similarity: str
-    embedding: str
+    name: str  # for titles
+    similarity: str  # npz file of its matrix
+    embedding: str  # npz file of its vectors
 
 
 def make_pictures(
@@ -56,14 +52,7 @@ def make_pictures(
 ) -> None:
     """Write ``examples``, ``heatmap`` and ``embedding``, each as PNG and PDF, those of numbers also as SVG.
 
-    Args:
-        data: the data set's results folder.
-        dataset: its name.
-        run: what is shown.
-        setting: gallery that the examples search.
-        keys: the study's ``figures``.
-        size: side of a thumbnail frame in pixels.
-        folder: where the pictures go.
+    ``setting`` is the gallery that the examples search; ``size`` is the side of a thumbnail frame in pixels.
     """
     scores, split = read_similarity(data, dataset, run.similarity)
     if setting == "hard" and not (split.items["reversed"] == 1).any():
@@ -81,12 +70,9 @@ def make_twin_picture(
     """Write the picture of captions in Binary: clip, twin, and which of the two each run preferred; as PNG and PDF.
 
     Args:
-        data: the data set's results folder.
-        dataset: its name.
         runs: name of a method → similarity matrix of its first seed.
         pictured: the method by whose outcomes captions are chosen: as many right as wrong ones where there are, evenly
             spaced over the test file.
-        count: captions.
         size: side of a thumbnail frame in pixels.
         path: of the picture, without suffix.
     """
@@ -127,10 +113,8 @@ def make_twin_picture(
 def read_similarity(data: Path, dataset: str, path: str) -> tuple[np.ndarray, ScoredSplit]:
     """A similarity matrix (n_captions, n_items), and its captions and items in its own order.
 
-    Missing scores are filled for drawing, see :func:`rewind.data.score_matrix.fill_missing_scores`.
-
-    Raises:
-        RewindError: if the test split lacks one of its captions or items.
+    Missing scores are filled for drawing, see :func:`rewind.data.score_matrix.fill_missing_scores`. A matrix with
+    captions or items that are not in the test split is refused.
     """
     items, captions, _ = load_split(data, dataset, "test")
     scores, queries, gallery = open_scores(path)
@@ -245,9 +229,7 @@ def _draw_embedding(split: ScoredSplit, kind: str, run: ShownRun) -> Any:
 def _points_to_draw(own: np.ndarray, twin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Captions and items to draw, ascending: all, or about MAX_POINTS of them, items with their twins.
 
-    Args:
-        own: (n,) each caption's item.
-        twin: (m,) each item's twin, -1 where it has none.
+    ``own`` (n,) and ``twin`` (m,) are those of :class:`ScoredSplit`.
     """
     if len(own) + len(twin) <= MAX_POINTS:
         return np.arange(len(own)), np.arange(len(twin))

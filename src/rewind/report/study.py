@@ -1,4 +1,4 @@
-"""Tables and figures of a study, made from its CSV files and run records; no model is read.
+"""Tables and figures of a study, from its CSV files and run records; no model is read.
 
 :class:`ReportFiles` names the inputs, :func:`load_results` reads the numbers, :func:`make_footnotes` says from the
 records of runs what a reader must know to trust the tables.
@@ -7,7 +7,7 @@ records of runs what a reader must know to trust the tables.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rewind.analyses.trials import LOSS_DECIMALS, METRIC_TITLES, read_trials
 from rewind.config import Dataset, Method, Study
-from rewind.config.methods import MODELS_WITHOUT_BACKBONE, ZERO_SHOT_MODELS
 from rewind.config.study import trial_words
 from rewind.config.training import TOWERS, Training, adapted_towers
 from rewind.data.annotations import reading_sentences
@@ -25,24 +25,30 @@ from rewind.data.captions import SplitTables, load_split
 from rewind.data.formats.published import counts_sentence
 from rewind.data.splits import overlap_sentence
 from rewind.data.tokenizers import count_truncated, make_tokenizer, same_text_labels
-from rewind.errors import count_noun
+from rewind.errors import RewindError, count_noun
 from rewind.evaluation.ranking import setting_selection
 from rewind.evaluation.twins import count_binary_left_out, recall_ceiling
+from rewind.figures import style
+from rewind.figures.curves import training_curves
+from rewind.figures.forest import interval_forest, pair_forest
+from rewind.figures.gaps import gap_slope
+from rewind.figures.ranks import rank_curve, rank_intervals
 from rewind.io.files import read_csv, read_json, write_json, write_text
 from rewind.models.miniclip_checkpoint import read_vocabulary_captions
 from rewind.ranking_metrics import ACCURACY_METRIC
 from rewind.report.answer import answer_text, study_findings
-from rewind.report.cosine_gap import CosineGapResults
-from rewind.report.figures import style
-from rewind.report.figures.curves import training_curves
-from rewind.report.figures.forest import interval_forest, pair_forest
-from rewind.report.figures.gaps import cosine_densities, gap_slope, order_profile
-from rewind.report.figures.groups import group_intervals
-from rewind.report.figures.ranks import rank_curve, rank_intervals
-from rewind.report.footnotes import Footnotes, describe_coverage
 from rewind.report.method_json import method_metrics
-from rewind.report.render import write_tables
-from rewind.report.results import (
+from rewind.report.tables import build_tables, summary_text
+from rewind.statistics.rank_files import (
+    read_captions_cut,
+    read_near_ties,
+    read_not_evaluated,
+    read_ranks,
+    read_reranked,
+)
+from rewind.tables.footnotes import Footnotes, describe_coverage, shared_notes
+from rewind.tables.render import write_tables
+from rewind.tables.results import (
     Results,
     evaluated_directions,
     interval_procedures,
@@ -51,77 +57,33 @@ from rewind.report.results import (
     ties_every_query,
     trusted_ranks,
 )
-from rewind.report.setting_table import SETTING_TITLES
-from rewind.report.short_notes import with_latex_notes
-from rewind.report.table import MISSING
-from rewind.report.tables import CONTROL_TITLES, TableInputs, build_tables, summary_text
-from rewind.report.trial_table import LOSS_DECIMALS, METRIC_TITLES, read_trials
-from rewind.statistics.rank_files import (
-    read_captions_cut,
-    read_near_ties,
-    read_not_evaluated,
-    read_ranks,
-    read_reranked,
-)
+from rewind.tables.settings import SETTING_TITLES
+from rewind.tables.short_notes import with_latex_notes
+from rewind.tables.spec import TableInputs
+from rewind.tables.table import MISSING
 from rewind.video.damage import DAMAGE_NOTE, GAP_NOTE
 
 # ---- Inputs that tables and figures share --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class GapFiles:
-    """CSV files of the rule ``cosine_gap``."""
-
-    runs: str
-    intervals: str
-    pairs: str
-    counts: str
-
-
-@dataclass(frozen=True)
 class ReportFiles:
-    """The files that a report is made from.
-
-    Attributes:
-        metrics, intervals, pairs, gaps: the study's CSV files.
-        records: ``run.json`` of every run, by method and seed.
-        best: JSON file of the sweep's choice.
-        videos: the data set's video report.
-        pretrained: ``run.json`` of every pre-training, by seed; empty without pre-training.
-        zero_shot, zero_shot_pairs, frame_order, transductive, blind, probes, step_time, control: CSV files of studies
-            that have them.
-        places: CSV file of ranks of methods; published results may lack it.
-        chance: CSV file of tests against chance in Binary; published results may lack it.
-        groups: CSV file of results by group, where captions have groups.
-        trials: CSV files of the trials that chose keys of methods; empty without such.
-        ranks: folder of the runs' ranks, which also says in which settings a method was not evaluated.
-        gap: cosine gaps, where the study computes them.
-        accepted: sentences on edits of code that somebody declared to change no number.
-    """
+    """The files that a report is written from; ``metrics``, ``intervals``, ``pairs`` and ``gaps`` are CSV files."""
 
     metrics: str
     intervals: str
     pairs: str
     gaps: str
-    records: Mapping[tuple[str, int], str]
-    best: str
-    videos: str
-    pretrained: Mapping[int, str] = field(default_factory=dict)
-    zero_shot: str | None = None
-    zero_shot_pairs: str | None = None
-    frame_order: str | None = None
-    transductive: str | None = None
-    blind: str | None = None
-    probes: str | None = None
-    step_time: str | None = None
-    control: str | None = None
-    places: str | None = None
-    chance: str | None = None
-    groups: str | None = None
-    trials: Sequence[str] = ()
-    ranks: str | None = None
-    gap: GapFiles | None = None
-    accepted: list[str] = field(default_factory=list)
+    records: Mapping[tuple[str, int], str]  # ``run.json`` of every run, by method and seed
+    best: str  # JSON file of the sweep's choice
+    videos: str  # the data set's video report
+    pretrained: Mapping[int, str] = field(default_factory=dict)  # ``run.json`` by seed; empty without pre-training
+    analyses: Mapping[str, str] = field(default_factory=dict)  # CSV files by the name of the result
+    places: str | None = None  # CSV file of ranks of methods; published results may lack it
+    chance: str | None = None  # CSV file of tests against chance in Binary; published results may lack it
+    trials: Sequence[str] = ()  # CSV files of the trials that chose keys of methods; empty without such
+    ranks: str | None = None  # folder of the runs' ranks; also tells where a method was not evaluated
+    accepted: list[str] = field(default_factory=list)  # sentences on edits declared to change no number
 
 
 def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
@@ -130,8 +92,8 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
     return Results(
         metrics=read_csv(files.metrics),
         intervals=read_csv(files.intervals),
-        pairs=read_csv(files.pairs, text=("first", "second")),
-        labels=method_labels(study),
+        pairs=read_csv(files.pairs, RESULT_TEXT),
+        labels=study.labels(),
         train={name: _training_text(method, dataset, bool(study.pretraining)) for name, method in methods.items()},
         baselines=[name for name in methods if name not in study.compared_methods()],
         fixed=study.fixed_methods(),
@@ -141,19 +103,11 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
         gaps=read_csv(files.gaps),
         seeds={name: method.seeds or study.seeds for name, method in methods.items()},
         items=dataset.items,
-        zero_shot=_read_optional(files.zero_shot),
-        zero_shot_pairs=_read_optional(files.zero_shot_pairs, ("first", "second")),
-        verdict=study.tables.verdict if files.step_time else None,
-        frame_order=_read_optional(files.frame_order, ("control",)),
-        transductive=_read_optional(files.transductive, ("control",)),
-        blind=_read_optional(files.blind, ("best",)),
-        probes=_read_optional(files.probes, ("probe", "part", "direction", "metric")),
+        verdict=study.tables.verdict if "step_time" in files.analyses else None,
+        analyses={name: read_result(path, methods) for name, path in files.analyses.items()},
         only_in_binary=study.blind_methods(),
-        step_time=_read_optional(files.step_time, ("baseline",)),
-        control=_read_optional(files.control, ("baseline", "control", "control_baseline")),
         places=_read_optional(files.places),
         chance=_read_optional(files.chance),
-        groups=_read_optional(files.groups, ("group",)),
         trials=read_trials(files.trials),
         order=study.tables.order,
         not_evaluated=read_not_evaluated(study.runs(), files.ranks) if files.ranks else {},
@@ -161,75 +115,56 @@ def load_results(study: Study, dataset: Dataset, files: ReportFiles) -> Results:
     )
 
 
-def _read_optional(path: str | None, text: tuple[str, ...] = ()) -> pd.DataFrame:
-    return read_csv(path, text) if path else pd.DataFrame()
-
-
-def method_labels(study: Study) -> dict[str, str]:
-    """Method → its name in tables and figures."""
-    return {name: method.label or name for name, method in study.methods.items()}
-
-
-MODELS_WITHOUT_TRAINING = tuple(
-    model for model in (*MODELS_WITHOUT_BACKBONE, *ZERO_SHOT_MODELS) if model not in ("pixels", "caption_only")
+RESULT_TEXT = (
+    *("group", "first", "second", "baseline", "control", "control_baseline", "best"),
+    *("direction", "metric", "probe", "part"),
 )
-"""Models that learn nothing from a data set's training split; those in closed form are fitted on it."""
+"""Columns of results that are text, whatever they look like."""
+
+
+def read_result(path: str, methods: Collection[str]) -> pd.DataFrame:
+    """A result of an analysis; one with a method that is not in the study is refused."""
+    table = read_csv(path, RESULT_TEXT)
+    if unknown := [method for method in table.get("method", ()) if method not in methods]:
+        raise RewindError(f"{path}: method {unknown[0]!r} is not in the study; run the statistics again.")
+    return table
+
+
+def _read_optional(path: str | None) -> pd.DataFrame:
+    return read_csv(path) if path else pd.DataFrame()
 
 
 def _training_text(method: Method, dataset: Dataset, pretrained: bool) -> str:
     if method.train:
         return method.train
-    learns_from_data = method.model not in MODELS_WITHOUT_TRAINING and not method.scored_as_it_is
-    learns_from_data = learns_from_data or (
-        pretrained and method.model in ZERO_SHOT_MODELS and method.uses_study_backbone
-    )
+    # Models in closed form are fitted on the training split.
+    fitted = method.model in ("pixels", "caption_only") or not (method.needs_no_backbone or method.zero_shot)
+    learns_from_data = fitted and not method.scored_as_it_is
+    learns_from_data = learns_from_data or (pretrained and method.zero_shot and method.uses_study_backbone)
     return dataset.title or dataset.name if learns_from_data else MISSING
 
 
-# ---- Numbers and figure of cosine gaps ------------------------------------------------------------------------------
-
-
-def noise_labels(study: Study) -> list[str]:
-    """Names of methods that were evaluated on noise instead of clips."""
-    return [label for name, label in method_labels(study).items() if study.methods[name].noise or study.frames.noise]
-
-
-def make_cosine_gap_figure(study: Study, counts: str, result: Path) -> None:
-    """Draw densities of cosines, as PNG, PDF and SVG under the name of ``result``."""
-    figure = cosine_densities(read_csv(counts), method_labels(study))
-    style.save(style.with_condition(figure, study.condition), result.with_suffix(""))
-
-
-def load_gap_results(study: Study, files: GapFiles) -> CosineGapResults:
-    """The numbers of cosine gaps, and the names of methods in tables."""
-    return CosineGapResults(
-        runs=read_csv(files.runs),
-        intervals=read_csv(files.intervals),
-        pairs=read_csv(files.pairs, text=("first", "second")),
-        labels=method_labels(study),
-        baselines=[name for name, method in study.methods.items() if method.baseline],
-        confidence=study.statistics.confidence,
-    )
-
-
-# ---- Tables, with footnotes made from provenance -------------------------------------------------------------------
+# ---- Tables, with footnotes built from provenance ------------------------------------------------------------------
 
 NO_SEEDS_NOTE = ": there are no training seeds, and intervals generalise to other queries only"
 PRECOMPUTED_ORIGINS = {
     "vectors": "Scored with vectors from files",
-    "scores": "Scored by somebody else, read from files",
+    "scores": "Scored elsewhere, read from files",
 }
 IMAGE_NETWORKS = {"resnet18": "ResNet-18", "efficientnet_lite0": "EfficientNet-Lite0"}
 
 
 def make_tables(study: Study, dataset: Dataset, files: ReportFiles, folder: str | Path, overview: str | Path) -> str:
-    """Write every table, ``tables.json`` with all of them, and the answer with the main tables as text.
+    """Write every table, ``tables.json`` with all, ``facts.json`` with the facts of notes, and the answer as text.
 
     Where the study trains MiniCLIP, also ``metrics_<method>.json`` with the fields of MiniCLIP's own file. Returns the
     text.
     """
     inputs = load_table_inputs(study, dataset, files)
-    write_tables(folder, with_latex_notes(list(build_tables(inputs)), study.tables.notes), study.tables.prefix)
+    shared = shared_notes(inputs.facts, inputs.results.seed_counts())
+    tables = with_latex_notes(list(build_tables(inputs)), study.tables.notes, shared)
+    write_tables(folder, tables, study.tables.prefix, shared)
+    write_json(Path(folder) / "facts.json", vars(inputs.facts))
     for method in inputs.results.trained():
         if study.methods[method].model == "miniclip":
             records = {run: read_json(path) for run, path in files.records.items()}
@@ -237,22 +172,20 @@ def make_tables(study: Study, dataset: Dataset, files: ReportFiles, folder: str 
                 Path(folder) / f"{study.tables.prefix}metrics_{method}.json",
                 method_metrics(study, inputs.results, records, method),
             )
-    findings = study_findings(inputs.results, inputs.settings, inputs.gaps)
+    findings = study_findings(inputs.results, inputs.settings)
     text = "\n".join(filter(None, [answer_text(findings), summary_text(inputs)]))
     write_text(overview, text)
     return text
 
 
 def load_table_inputs(study: Study, dataset: Dataset, files: ReportFiles) -> TableInputs:
-    """What the tables of a study are made from."""
+    """What the tables of a study are written from."""
     results = load_results(study, dataset, files)
     return TableInputs(
         results,
         study.evaluation.settings,
         make_footnotes(study, dataset, files, results),
         dataset.title or dataset.name,
-        load_gap_results(study, files.gap) if files.gap else None,
-        noise_labels(study),
     )
 
 
@@ -282,6 +215,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
         coverage=_coverage_note(read_csv(files.videos), "source images" if images else "source clips")
         if dataset.clips
         else "",
+        noise=[study.labels()[name] for name, method in study.methods.items() if method.noise or study.frames.noise],
         data=list(dict.fromkeys(found for record in trained_records if (found := record.get("data_digest")))),
         notes=[
             *_data_notes(study, dataset, Path(files.videos).parents[1]),
@@ -325,7 +259,7 @@ def _frame_readers(records: list[dict[str, Any]]) -> dict[str, str]:
 
 def _vectors_note(dataset: Dataset, trained: bool = True) -> str:
     made = dataset.source.made_from
-    origin = f", made by {made.text.name} (captions) and {made.image.name} ({dataset.items})" if made else ""
+    origin = f", computed by {made.text.name} (captions) and {made.image.name} ({dataset.items})" if made else ""
     what_is_trained = "only the map between them is trained" if trained else "nothing is trained"
     return f"none; the dataset consists of vectors{origin}, and {what_is_trained}"
 
@@ -497,7 +431,7 @@ def _ceiling_notes(study: Study, dataset: Dataset, test: SplitTables) -> list[st
 
 
 def _shared_words_note(captions: pd.DataFrame) -> str:
-    """That captions of several items are the same text, for which one item alone counts as right."""
+    """That captions of several items are the same text, for which only one item counts as right."""
     texts = pd.Series(same_text_labels(captions["caption"].tolist()))
     owners = pd.DataFrame({"text": texts, "item": captions["video_id"].to_numpy()}).drop_duplicates()
     shared = owners["text"].value_counts()
@@ -518,7 +452,7 @@ def _cut_note(cut: int, captions: int, max_words: int) -> str:
 
 
 def _model_cut_notes(study: Study, files: ReportFiles, results: Results) -> list[str]:
-    """The same of models by name, whose tokenizers were asked when captions were encoded."""
+    """Notes on captions that models by name cut, whose tokenizers were asked when captions were encoded."""
     counts = read_captions_cut(study.runs(), files.ranks) if files.ranks else {}
     owned = [(_cut_note(**cut), results.labels[method]) for (method, _), cut in counts.items()]
     notes = list(dict.fromkeys(note for note, _ in owned))
@@ -545,7 +479,7 @@ def _same_start_notes(records: dict[tuple[str, int], dict[str, Any]], results: R
         m for m, hashes in starts.items() if len(hashes) > 1 and hashes[0] is not None and len(set(hashes)) == 1
     ]
     names = ", ".join(results.labels[method] for method in same_start)
-    sentence = "all seeds start from the same weights, so that they differ in the order of batches and in dropout alone"
+    sentence = "all seeds start from the same weights, so that they differ only in the order of batches and in dropout"
     return [f"Of {names}: {sentence}"] if same_start else []
 
 
@@ -621,7 +555,7 @@ def _other_choices(study: Study, records: dict[tuple[str, int], dict[str, Any]],
 
 
 def _rerank_notes(study: Study, files: ReportFiles, results: Results) -> list[str]:
-    """Notes on rows of methods that score the first results of another method alone."""
+    """Notes on rows of methods that score only the first results of another method."""
     runs: dict[str, list[dict[str, Any]]] = {}
     for (name, _), facts in (read_reranked(study.runs(), files.ranks) if files.ranks else {}).items():
         runs.setdefault(name, []).append(facts)
@@ -687,7 +621,7 @@ def _random_feature_notes(study: Study) -> list[str]:
         for name, method in study.methods.items()
         if name in study.trained() and method.uses_study_backbone and "visual" in method.training.freeze
     ]
-    how_drawn = "drawn once for all runs" if lower else "drawn anew for each seed"
+    how_drawn = "drawn once for all runs" if lower else "drawn again for each seed"
     sentence = f"random features: the {part} has random weights, {how_drawn}, and is frozen"
     return [f"Of {', '.join(rows)}: {sentence}"] if rows else []
 
@@ -746,9 +680,6 @@ def make_figures(
             direction,
             confidence,
         ),
-        "order": order_profile(
-            results.frame_order, labels, CONTROL_TITLES, results.deciding(study.order_setting()), confidence
-        ),
     }
     for name, figure in rendered.items():
         style.save(style.with_condition(figure, results.given), folder / name)
@@ -765,7 +696,7 @@ def _drawn_intervals(results: Results) -> pd.DataFrame:
 
 def _read_histories(histories: Mapping[tuple[str, int], str]) -> pd.DataFrame:
     histories_table = [
-        pd.read_csv(path).assign(method=method, seed=seed)
+        read_csv(path).assign(method=method, seed=seed)
         for (method, seed), path in histories.items()
         if Path(path).read_text().strip()  # closed-form methods have no epochs
     ]
@@ -781,17 +712,3 @@ def _read_all_ranks(study: Study, folder: str) -> pd.DataFrame:
 
 def _gallery_sizes(metrics: pd.DataFrame, direction: str) -> dict[str, int]:
     return metrics[metrics["direction"] == direction].groupby("setting")["gallery"].max().to_dict()
-
-
-# ---- Figure of results by group ------------------------------------------------------------------------------------
-
-
-def make_group_figure(study: Study, setting: str, table: str, result: Path) -> None:
-    """Draw intervals of every method in every group, as PNG, PDF and SVG under the name of ``result``."""
-    labels = method_labels(study)
-    baselines = [name for name in labels if name not in study.compared_methods()]
-    direction = study.evaluation.directions[0]
-    figure = group_intervals(
-        read_csv(table, text=("group",)), labels, baselines, setting, direction, study.statistics.confidence
-    )
-    style.save(style.with_condition(figure, study.condition), result.with_suffix(""))

@@ -16,8 +16,11 @@ import pandas as pd
 
 from rewind.errors import RewindError
 from rewind.ranking_metrics import ACCURACY_METRIC, CHANCE_ACCURACY
-from rewind.report.footnotes import seed_caution
-from rewind.report.results import (
+from rewind.statistics.chance import ALL_TIED, MIN_TESTED_CLUSTERS
+from rewind.statistics.inference import significance_level
+from rewind.tables.best_method import Verdict
+from rewind.tables.footnotes import seed_caution
+from rewind.tables.results import (
     ABOVE_CHANCE,
     BELOW_CHANCE,
     Results,
@@ -25,11 +28,10 @@ from rewind.report.results import (
     evaluated_directions,
     leading_direction,
     metric_estimate,
+    ties_every_query,
 )
-from rewind.report.setting_table import SETTING_TITLES, metric_decimals
-from rewind.report.table import format_bounds, format_number
-from rewind.statistics.chance import ALL_TIED, MIN_TESTED_CLUSTERS
-from rewind.statistics.inference import significance_level
+from rewind.tables.settings import SETTING_TITLES, metric_decimals
+from rewind.tables.table import format_bounds, format_number
 
 MAX_METHODS_LISTED = 8
 """Most methods, or groups of captions, that a sentence names; of more it gives the number."""
@@ -53,52 +55,78 @@ _QUESTION = {
 
 @dataclass(frozen=True)
 class MethodsAgainstChance:
-    """Compared methods by what was shown of them, each kind from the highest accuracy to the lowest.
+    """Compared methods by what was shown of them, each kind from the highest accuracy to the lowest."""
 
-    Attributes:
-        above, below: significantly above chance, and below it.
-        open: tested, and not shown to be either.
-        tied: they score every clip and its twin exactly the same, in every run.
-        untested: method → why it was not tested.
-
-    Example:
-        >>> MethodsAgainstChance(above=["seqLSTM"], tied=["meanP"]).untested
-        {}
-    """
-
-    above: list[str] = field(default_factory=list)
-    below: list[str] = field(default_factory=list)
-    open: list[str] = field(default_factory=list)
-    tied: list[str] = field(default_factory=list)
-    untested: dict[str, str] = field(default_factory=dict)
+    above: list[str] = field(default_factory=list)  # significantly above chance
+    below: list[str] = field(default_factory=list)  # significantly below chance
+    open: list[str] = field(default_factory=list)  # tested, and not shown to be either
+    tied: list[str] = field(default_factory=list)  # they score every clip and its twin exactly the same, in every run
+    untested: dict[str, str] = field(default_factory=dict)  # method → the reason
 
 
 @dataclass(frozen=True)
 class TimeAnswer:
     """The answer to the question of the title.
 
-    Attributes:
-        heading: names setting, direction and metric.
-        sentences: the first says which methods know; the others, who was not shown to, who cannot, who is below chance.
-        group_sentences: what is below chance in groups of captions.
-        remarks: what the words mean, and what was left out.
-
-    Example:
-        >>> TimeAnswer("Which way time runs", ["Cannot: meanP (every clip ties with its twin)."]).remarks
-        []
+    The first of ``sentences`` says which methods know; the others, who was not shown to, who cannot, who is below
+    chance.
     """
 
-    heading: str
+    heading: str  # names setting, direction and metric
     sentences: list[str]
-    group_sentences: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    group_sentences: list[str] = field(default_factory=list)  # what is below chance in groups of captions
+    remarks: list[str] = field(default_factory=list)  # what the words mean, and what was left out
+
+
+QUESTION = "Does it know which way time runs?"
+
+
+def time_verdicts(results: Results) -> list[Verdict]:
+    """:func:`time_answer` as rows: who knows, who was not shown to, who cannot, with their numbers.
+
+    Empty where only captions are searched in Binary, which says nothing of time (see :data:`_QUESTION`).
+    """
+    direction = leading_direction(results, "binary")
+    if direction != "text_to_item" or results.chance.empty:
+        return []
+    rows = chance_by_method(results, direction)
+    found = sort_by_chance(rows, significance_level(results.confidence))
+    corrected, blind = _correction_text(rows), _blind_rows(results, direction)
+    beyond = set(blind.loc[_beyond_blind(results, blind), "method"]) if len(blind) else set()
+    and_blind = ", and than every blind baseline" if found.above and beyond.issuperset(found.above) else ""
+    numbers = {str(method): (results.labels[str(method)], *_shown_interval(row)) for method, row in rows.iterrows()}
+    baselines = _blind_numbers(results, direction)
+    every = [
+        ("yes", found.above, f"Better than guessing{corrected}{and_blind}."),
+        ("open", found.open, "Shown to be neither better nor worse than guessing. That does not mean “cannot”."),
+        ("below", found.below, f"Worse than guessing{corrected}: the clip played backwards is preferred."),
+        ("no", found.tied, "A clip and the clip played backwards have exactly the same score, always."),
+        ("untested", list(found.untested), f"Why: {', '.join(dict.fromkeys(found.untested.values()))}."),
+        ("blind", list(baselines), "What captions, clips or single frames give away by themselves. Not tested."),
+    ]
+    numbers |= baselines
+    return [Verdict(kind, [numbers[m] for m in methods], why) for kind, methods, why in every if methods]
+
+
+def _shown_interval(row: pd.Series) -> tuple[float, float, float]:
+    """Accuracy and the ends of its interval; what is 50 by construction has none."""
+    ends = (float(row["low"]), float(row["high"])) if row["tied"] != ALL_TIED else (math.nan, math.nan)
+    return float(row["estimate"]), *ends
+
+
+def _blind_numbers(results: Results, direction: str) -> dict[str, tuple[str, float, float, float]]:
+    rows = results.intervals
+    here = (rows["setting"] == "binary") & (rows["direction"] == direction) & (rows["metric"] == ACCURACY_METRIC)
+    found = {}
+    for row in rows[here & rows["method"].isin(list(results.only_in_binary))].itertuples():
+        tied = ties_every_query(results, row.method, direction)
+        ends = (math.nan, math.nan) if tied else (row.low, row.high)
+        found[row.method] = (results.labels[row.method], row.estimate, *ends)
+    return found
 
 
 def time_answer(results: Results) -> TimeAnswer:
     """Who knows which way time runs, in the search direction that leads the tables of Binary.
-
-    Args:
-        results: of a study that evaluates Binary, with the rows of ``chance.csv``.
 
     Raises:
         RewindError: if ``chance.csv`` lacks a compared method, or is of other runs than ``metrics.csv``.
@@ -118,11 +146,9 @@ def time_answer(results: Results) -> TimeAnswer:
 
 
 def sort_by_chance(rows: pd.DataFrame, level: float) -> MethodsAgainstChance:
-    """Methods by what their tests show.
+    """Methods by what their tests show; those with a smaller ``p_holm`` than ``level`` are significant.
 
-    Args:
-        rows: of ``chance.csv``, one per compared method, whose index is the method.
-        level: tests with a smaller ``p_holm`` are significant.
+    ``rows`` of ``chance.csv`` have the method as index, one per compared method.
 
     Example:
         >>> numbers = {"estimate": [50.0, 82.0, 62.0], "tied": [100.0, 0.0, 0.0], "p_holm": [np.nan, 0.001, 0.2]}
@@ -146,11 +172,7 @@ def sort_by_chance(rows: pd.DataFrame, level: float) -> MethodsAgainstChance:
 
 
 def chance_by_method(results: Results, direction: str) -> pd.DataFrame:
-    """Rows of ``chance.csv`` of the compared methods that were evaluated in this direction, with the method as index.
-
-    Raises:
-        RewindError: as :func:`time_answer`.
-    """
+    """Rows of ``chance.csv`` of the compared methods evaluated in this direction; their index is the method."""
     table = results.chance[results.chance["direction"] == direction].set_index("method")
     methods = [m for m in results.compared() if not results.reason(m, "binary", direction)]
     for method in methods:
@@ -167,14 +189,7 @@ def chance_by_method(results: Results, direction: str) -> pd.DataFrame:
 
 
 def chance_sentences(results: Results, rows: pd.DataFrame, found: MethodsAgainstChance, direction: str) -> list[str]:
-    """A sentence on each kind of methods that there is, who knows first; empty without methods.
-
-    Args:
-        results: the study's numbers.
-        rows: of :func:`chance_by_method`.
-        found: their methods, sorted by :func:`sort_by_chance`.
-        direction: the search direction, which decides the words.
-    """
+    """A sentence on each kind of methods that there is, who knows first; empty without methods."""
 
     def listed(methods: Sequence[str]) -> str:
         return listed_accuracies(results, rows, methods)
@@ -199,15 +214,13 @@ def chance_sentences(results: Results, rows: pd.DataFrame, found: MethodsAgainst
 
 def blind_sentences(results: Results, direction: str) -> list[str]:
     """Which methods are shown to be more accurate than every blind baseline; empty without such baselines."""
-    if results.blind.empty:
-        return []
-    rows = results.blind[results.blind["direction"] == direction].sort_values("difference", ascending=False)
+    rows = _blind_rows(results, direction)
     if rows.empty:
         return []
-    beyond = (rows["p_holm"] < significance_level(results.confidence)) & (rows["difference"] > 0)
+    beyond = _beyond_blind(results, rows)
     best = f"{results.labels[rows['best'].iloc[0]]}, {format_number(rows['blind'].iloc[0])}%"
     listed = _join_listed([f"{results.labels[row.method]} ({_points_text(row)})" for row in rows[beyond].itertuples()])
-    # What ties everything, or has one seed, was not tested: the sentences before say so.
+    # Methods that tie everything, or have one seed, were not tested: the sentences before state that.
     tested = rows["p_holm"].notna()
     others = _join_listed([results.labels[method] for method in rows.loc[~beyond & tested, "method"]])
     first = (
@@ -216,6 +229,17 @@ def blind_sentences(results: Results, direction: str) -> list[str]:
         else f"No method was shown to score more than language or vision alone give ({best})."
     )
     return [first, f"Not shown to give more: {others}."] if listed and others else [first]
+
+
+def _blind_rows(results: Results, direction: str) -> pd.DataFrame:
+    """Comparisons with blind baselines in a search direction, the largest difference first; empty without such."""
+    blind = results.of("blind")
+    return blind if blind.empty else blind[blind["direction"] == direction].sort_values("difference", ascending=False)
+
+
+def _beyond_blind(results: Results, rows: pd.DataFrame) -> pd.Series:
+    """Which rows of ``blind.csv`` are of methods that are shown to be more accurate than every blind baseline."""
+    return (rows["p_holm"] < significance_level(results.confidence)) & (rows["difference"] > 0)
 
 
 def _points_text(row: Any) -> str:
@@ -231,9 +255,9 @@ def listed_accuracies(results: Results, rows: pd.DataFrame, methods: Sequence[st
 
 def _group_sentences(results: Results, direction: str) -> list[str]:
     """Groups of captions in which a method is below chance, after Holm's correction or by its interval alone."""
-    if results.groups.empty:
+    table, level = results.of("groups"), significance_level(results.confidence)
+    if table.empty:
         return []
-    table, level = results.groups, significance_level(results.confidence)
     here = (table["setting"] == "binary") & (table["direction"] == direction) & table["method"].isin(results.compared())
     low = table[here & (table["family"] > 0) & (table["estimate"] < CHANCE_ACCURACY)].sort_values("estimate")
     significant = low["p_holm"] < level
@@ -257,16 +281,21 @@ def _remarks(results: Results, rows: pd.DataFrame, direction: str) -> list[str]:
     tested = rows[rows["p_holm"].notna()]
     remarks = [_QUESTION[direction]]
     if len(tested):
-        family = int(tested["family"].max())
-        over = f" after Holm’s correction over {family:,} methods" if family > 1 else ""
         remarks.append(
-            f"Tested two-sided against the {CHANCE_ACCURACY:.0f}% of guessing, p < {1 - results.confidence:.3g}{over}; "
+            f"Tested two-sided against the {CHANCE_ACCURACY:.0f}% of guessing, p < {1 - results.confidence:.3g}"
+            f"{_correction_text(rows)}; "
             "intervals are not adjusted. “Not shown” does not mean “cannot”."
         )
     trained = tested[~tested.index.isin(list(results.fixed))]
     if len(trained) and trained["seeds"].min() == 2:
         remarks.append(f"{seed_caution([2])}.")
     return remarks
+
+
+def _correction_text(rows: pd.DataFrame) -> str:
+    """`` after Holm’s correction over 3 methods``; empty where fewer than two were tested."""
+    family = rows.loc[rows["p_holm"].notna(), "family"].max()
+    return f" after Holm’s correction over {int(family):,} methods" if family > 1 else ""  # NaN where none was
 
 
 def _accuracy_text(row: pd.Series) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
 from rewind.io.files import archive_contains, check_output_file, check_output_folder, write_json
-from rewind.report.table import slug
 from rewind.search.render import (
     StripReader,
     answer_json,
@@ -24,6 +23,7 @@ from rewind.search.render import (
 )
 from rewind.search.run import FinishedRun, open_run
 from rewind.search.searcher import Answer, Searcher, load_searcher, refuse_empty_query
+from rewind.tables.table import slug
 
 DEFAULT_INDEX = "-"  # value of --index without a file
 EXIT_WORDS = ("quit", "exit")
@@ -31,32 +31,17 @@ EXIT_WORDS = ("quit", "exit")
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The options of ``rewind search``.
+    """The options of ``rewind search``."""
 
-    Attributes:
-        query: the query; None: read queries from standard input.
-        top: number of hits of a query.
-        split: whose items are searched: ``test``, ``valid``, ``train`` or ``all``.
-        index: file of the gallery's features; :data:`DEFAULT_INDEX` for the default one, None for none.
-        random: number of captions of the gallery to draw as queries; None: none.
-        seed: of the drawing.
-        save: folder for pictures and JSON files of answers.
-        times: whether to print how long a query took.
-        trust: run code and show files that the results name, wherever they are.
-
-    >>> SearchOptions("a door opens", top=3).split
-    'test'
-    """
-
-    query: str | None = None
-    top: int = 5
-    split: str = "test"
-    index: str | None = None
-    random: int | None = None
-    seed: int = 0
-    save: Path | None = None
-    times: bool = False
-    trust: bool = False
+    query: str | None = None  # None: read queries from standard input
+    top: int = 5  # number of hits of a query
+    split: str = "test"  # whose items are searched; or `all`
+    index: str | None = None  # file of the gallery's features; DEFAULT_INDEX for the default one, None for none
+    random: int | None = None  # number of captions of the gallery to draw as queries; None: none
+    seed: int = 0  # of the drawing
+    save: Path | None = None  # folder for pictures and JSON files of answers
+    times: bool = False  # print how long a query took
+    trust: bool = False  # run code and show files that the results name, wherever they are
 
 
 def run_search(folder: Path, options: SearchOptions) -> None:
@@ -91,11 +76,7 @@ def run_search(folder: Path, options: SearchOptions) -> None:
 
 
 def open_searcher(folder: Path, split: str, index: str | None, trust: bool = False) -> tuple[FinishedRun, Searcher]:
-    """Open a run and load its model and gallery; a line on standard error says how long that took.
-
-    Args:
-        folder: of the run.
-        split, index, trust: see :class:`SearchOptions`.
+    """Open a run and load its model and gallery; a line on standard error states how long that took.
 
     Raises:
         RewindError: if the run cannot be searched, or would run foreign code that was not trusted.
@@ -131,12 +112,7 @@ class _SearchSession:
         self.strips = StripReader(searcher.items, run.data, trust=options.trust)
 
     def answer(self, query: str, truth: str | None = None) -> Answer:
-        """Print the answer to a query, and save it if a folder was named.
-
-        Args:
-            query: any text.
-            truth: id of the item that it describes, if known.
-        """
+        """Print the answer to a query, and save it if a folder was named; ``truth``: see :meth:`Searcher.search`."""
         result = self.searcher.search(query, self.options.top, truth)
         print(answer_text(result, shutil.get_terminal_size((100, 24)).columns))
         if self.options.times:

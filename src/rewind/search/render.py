@@ -23,7 +23,7 @@ from rewind.video.frames import sample_clip
 from rewind.video.shards import clip_within
 
 if TYPE_CHECKING:
-    # matplotlib starts slowly, and most searches draw no picture: it is imported, through rewind.report.figures.style,
+    # matplotlib starts slowly, and most searches draw no picture: it is imported, through rewind.figures.style,
     # in the functions that draw.
     from matplotlib.figure import Figure
 
@@ -34,11 +34,7 @@ _MAX_CAPTIONS = 3  # captions shown of an item
 
 
 def answer_text(answer: Answer, width: int = 100) -> str:
-    """The query, then one line per hit: place, mark of the truth or its twin, score, item, captions.
-
-    Args:
-        answer: what was found.
-        width: columns of the terminal, to which captions are cut.
+    """The query, then one line per hit: place, mark of the truth or its twin, score, item, captions cut to ``width``.
 
     >>> hit = Hit(place=1, row=0, item="door", score=0.25, captions=["A door opens."])
     >>> print(answer_text(Answer("open a door", [hit], gallery=1, truth="door", rank=1.0)))
@@ -146,11 +142,7 @@ class StripReader:
         self._lock = threading.Lock()
 
     def check(self, row: int) -> None:
-        """Refuse a file that must not be shown.
-
-        Raises:
-            RewindError: if it is outside of ``results/data``, and the results are not trusted.
-        """
+        """Refuse a file outside of ``results/data``, unless the results are trusted."""
         if not self.trust:
             clip_within(self.paths[row], self.folder)
 
@@ -204,7 +196,7 @@ def save_answer_picture(answer: Answer, strips: StripReader, run: str, path: Pat
     Raises:
         RewindError: naming the file of a hit that cannot be read.
     """
-    from rewind.report.figures import style
+    from rewind.figures import style
 
     pictures = [side_by_side(strips.read(hit.row)) for hit in answer.hits]
     with style.applied(), atomic_write(path) as temporary, warnings.catch_warnings():
@@ -213,14 +205,8 @@ def save_answer_picture(answer: Answer, strips: StripReader, run: str, path: Pat
 
 
 def answer_picture(answer: Answer, pictures: list[np.ndarray], run: str) -> Figure:
-    """A figure of an answer.
-
-    Args:
-        answer: what was found.
-        pictures: uint8 [H, W, 3] of each hit; all of one height.
-        run: name of the run.
-    """
-    from rewind.report.figures import style
+    """A figure of an answer; ``pictures``, one of each hit, are uint8 [H, W, 3] and of one height."""
+    from rewind.figures import style
 
     widest = max(picture.shape[1] / picture.shape[0] for picture in pictures)
     columns = min(_IMAGES_PER_ROW if widest < 2 else _CLIPS_PER_ROW, max(2, len(pictures)))
@@ -254,7 +240,7 @@ def answer_picture(answer: Answer, pictures: list[np.ndarray], run: str) -> Figu
 
 
 def _draw_hit(fig: Figure, hit: Hit, picture: np.ndarray, left: float, above: float, tall: float) -> None:
-    from rewind.report.figures import style
+    from rewind.figures import style
 
     width, height = fig.get_size_inches()
     strip_width = tall * picture.shape[1] / picture.shape[0]

@@ -24,27 +24,16 @@ MAX_SHOWN_RUNS = 6
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What is known of a run without loading its model.
+    """What is known about a run without loading its model."""
 
-    Attributes:
-        folder: holds ``model.safetensors`` and ``run.json``.
-        name: for messages and titles, for example ``demo/meanP/seed0``.
-        spec: its configuration; files that it names are at their present paths.
-        max_frames: frames per clip.
-        data: ``results/data/<dataset>``.
-        dataset: the dataset's name.
-        cache: features of frozen towers or a frame store that it was trained on, if any; it may be gone.
-        hashes: present path → content hash of each file that it was trained on.
-    """
-
-    folder: Path
-    name: str
-    spec: RunSpec
+    folder: Path  # holds model.safetensors and run.json
+    name: str  # for messages and titles, for example `demo/meanP/seed0`
+    spec: RunSpec  # files that it names are at their present paths
     max_frames: int
-    data: Path
+    data: Path  # results/data/<dataset>
     dataset: str
-    cache: Path | None
-    hashes: dict[Path, str]
+    cache: Path | None  # features of frozen towers or a frame store that it was trained on, if any; it may be gone
+    hashes: dict[Path, str]  # present path → content hash of each file that it was trained on
 
     @property
     def model(self) -> Path:
@@ -53,7 +42,7 @@ class FinishedRun:
 
     @property
     def train_captions(self) -> Path:
-        """The captions that a word vocabulary is made from."""
+        """The captions from which a word vocabulary is built."""
         return self.data / "captions" / f"{self.dataset}{TRAIN_CAPTIONS_ENDING}"
 
     def same(self, path: Path) -> bool:
@@ -112,7 +101,7 @@ def _check_finished(folder: Path) -> None:
         raise RewindError(f"{folder}: name one run: {', '.join(map(str, inside[:MAX_SHOWN_RUNS]))}{more}.")
     missing = f"{' and '.join(missing_files)} {'are' if len(missing_files) > 1 else 'is'} missing"
     if folder.resolve().parent.parent.name != "runs":
-        raise RewindError(f"{folder}: no run: {missing}; name a run: results/<study>/runs/<method>/seed<k>.")
+        raise RewindError(f"{folder}: not a run: {missing}; name a run: results/<study>/runs/<method>/seed<k>.")
     if gone := [path for path in lost_outputs(folder.parents[2]) if path.parent == folder]:
         raise RewindError(f"{folder}: {how_to_restore(gone)}")
     begun = " Training has started and will resume." if _training_state_file(folder).is_file() else ""
@@ -127,11 +116,7 @@ def _training_state_file(folder: Path) -> Path:
 
 
 def _training_files(record: Any, where: Path) -> list[Path]:
-    """Files that the run was trained on, ``items.csv`` first.
-
-    Raises:
-        RewindError: if the record does not name them.
-    """
+    """Files that the run was trained on, ``items.csv`` first."""
     keys = {"spec": dict, "max_frames": int, "data": dict}
     missing = [
         key for key, kind in keys.items() if not isinstance(record, dict) or not isinstance(record.get(key), kind)

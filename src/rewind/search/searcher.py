@@ -1,7 +1,7 @@
 """A finished run that answers queries.
 
 :func:`load_searcher` loads the model and the features of a gallery; :meth:`Searcher.search` ranks the gallery for a
-query. Features can be kept in an index file, which is made again when the model, data, configuration or code changes.
+query. Features can be kept in an index file, written again when the model, data, configuration or code changes.
 """
 
 from __future__ import annotations
@@ -73,16 +73,12 @@ def check_query(query: str, backbone: Any) -> list[str]:
 
 
 def refuse_empty_query(query: str) -> None:
-    """Refuse a query for which no model is needed to see that it cannot be answered.
-
-    Raises:
-        RewindError: if it is empty or blank, or was not UTF-8.
-    """
+    """Refuse a query that is empty or blank, or was not UTF-8, which is seen without a model."""
     if not query.strip():
         raise RewindError("the query is empty; describe in a few words what to look for.")
     try:
         query.encode("utf-8")
-    except UnicodeEncodeError as error:  # a lone surrogate, which Python puts for a byte that it cannot decode
+    except UnicodeEncodeError as error:  # a lone surrogate, which Python substitutes for a byte that it cannot decode
         raise RewindError(
             f"the query {query!a} is not UTF-8 text at its character {error.start + 1}; set the terminal, or the "
             "file that it comes from, to UTF-8."
@@ -113,18 +109,13 @@ def _cut_words(query: str, backbone: Any) -> list[str]:
 
 
 # ---- Encoding queries of a run on embeddings -----------------------------------------------------------------------
-# Queries pass through the network that made the dataset's caption embeddings.
+# Queries pass through the network that computed the dataset's caption embeddings.
 
-READY_FILE = "source/ready.json"  # says how the embeddings were made
+READY_FILE = "source/ready.json"  # states how the embeddings were computed
 
 
 class QueryEncoder:
-    """Takes the place of the backbone of other runs; it only prepares text.
-
-    Args:
-        keys: how the embeddings were made.
-        device: where the network runs.
-    """
+    """Takes the place of the backbone of other runs; it only prepares text, as for the dataset's embeddings."""
 
     tokenizer = max_words = None  # the network takes any text
 
@@ -133,32 +124,27 @@ class QueryEncoder:
 
     @torch.inference_mode()
     def prepare_text(self, captions: list[str]) -> Tensor:
-        """Embeddings [n, dt], made like those of the dataset's captions."""
+        """Embeddings [n, dt], computed like those of the dataset's captions."""
         vectors = self.encode(captions).float()
         return F.normalize(vectors, dim=1) if self.unit else vectors
 
 
 QueryPreparer = Backbone | QueryEncoder
-"""What prepares the queries of a run: its towers, or the network that made the dataset's vectors."""
+"""What prepares the queries of a run: its towers, or the network that computed the dataset's vectors."""
 
 
 def load_query_encoder(data: Path, device: torch.device, trust: bool = False) -> QueryEncoder:
-    """The encoder that made the embeddings of the dataset in ``data``.
-
-    Args:
-        data: ``results/data/<dataset>``.
-        device: where its network runs.
-        trust: also load code that is not Rewind's.
+    """The encoder that computed the embeddings of the dataset in ``data`` (``results/data/<dataset>``).
 
     Raises:
-        RewindError: if its embeddings were not made by Rewind, or by code that was not trusted.
+        RewindError: if its embeddings were not computed by Rewind, or by code that is not Rewind's without ``trust``.
     """
     content = read_json(data / READY_FILE)
     try:
         source = EmbeddingsSource.model_validate(content["source"])
     except (KeyError, TypeError, ValidationError):
         raise RewindError(
-            f"{data / READY_FILE}: does not say how the vectors were made. {how_to_remake(data / READY_FILE)}"
+            f"{data / READY_FILE}: does not state how the vectors were computed. {how_to_remake(data / READY_FILE)}"
         ) from None
     if source.made_from is None:
         raise RewindError(f"{data}: {NO_ENCODER_MESSAGE} A data set with source.made_from can be searched.")
@@ -184,13 +170,7 @@ def encode_items(
 ) -> Features:
     """Features of all items, in batches of ``size``, on ``device``.
 
-    Args:
-        retriever: the model.
-        inputs: the items.
-        size: items of a batch.
-        device: where they are encoded.
-        workers: decoding processes.
-        towers: for a baseline that reads features only: the towers that make them.
+    A baseline that reads only features needs the ``towers`` that make them.
     """
 
     def encode(batch: Features) -> Features:
@@ -229,12 +209,7 @@ def load_or_make_features(
 ) -> Features:
     """The features in an index file; where it is stale, broken or absent they are computed and written there.
 
-    Args:
-        path: the index, an ``.npz``.
-        items: the gallery; its order is that of the rows.
-        fingerprint: from :func:`index_fingerprint`.
-        make: computes the features.
-        say: takes a sentence about what was done.
+    Rows are in the order of ``items``; ``say`` takes a sentence about what was done.
     """
     stored, reason = _read_index(path, fingerprint, len(items))
     if stored is not None:
@@ -270,13 +245,13 @@ def _read_index(path: Path, fingerprint: IndexFingerprint, count: int) -> tuple[
             stored = json.loads(str(archive["mark"]))
             stale = [name for name in fingerprint if stored.get(name) != fingerprint[name]]
             if stale:
-                return None, f"was stale (changed: {', '.join(stale)}); made again, "
+                return None, f"was stale (changed: {', '.join(stale)}); computed again, "
             names = [name for name in archive.files if name.startswith(FEATURE_PREFIX)]
             features = {name.removeprefix(FEATURE_PREFIX): torch.from_numpy(archive[name]) for name in names}
     except RewindError:
-        return None, "could not be read; made again, "
+        return None, "could not be read; computed again, "
     is_complete = bool(features) and all(len(value) == count for value in features.values())
-    return (features, "") if is_complete else (None, "could not be read; made again, ")
+    return (features, "") if is_complete else (None, "could not be read; computed again, ")
 
 
 def _write_index(path: Path, fingerprint: IndexFingerprint, item_ids: list[str], features: Features) -> None:
@@ -306,52 +281,29 @@ MessageCallback = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Hit:
-    """An item that was found.
+    """An item that was found."""
 
-    Attributes:
-        place: from 1.
-        row: of the item in the gallery.
-        item: its id.
-        score: similarity to the query.
-        captions: of the item.
-        truth: whether the query describes this item.
-        twin: whether the query describes the time-reversed twin of this item.
-
-    >>> Hit(place=1, row=7, item="door", score=0.25, captions=["A door opens."]).truth
-    False
-    """
-
-    place: int
-    row: int
+    place: int  # from 1
+    row: int  # of the item in the gallery
     item: str
     score: float
     captions: list[str]
-    truth: bool = False
-    twin: bool = False
+    truth: bool = False  # whether the query describes this item
+    twin: bool = False  # whether the query describes the time-reversed twin of this item
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a query.
+    """The answer to a query."""
 
-    Attributes:
-        query: without blanks around it.
-        hits: best first; equal scores in the order of the gallery.
-        gallery: number of items that were ranked.
-        notes: sentences about the query, such as its unknown words.
-        truth: id of the item that the query describes; None where that is not known.
-        rank: of the truth, its expectation under ties as in the tables.
-        encode, rank_all: seconds for encoding the query, and for comparing it with all items.
-    """
-
-    query: str
-    hits: list[Hit]
-    gallery: int
-    notes: list[str] = field(default_factory=list)
-    truth: str | None = None
-    rank: float | None = None
-    encode: float = 0.0
-    rank_all: float = 0.0
+    query: str  # without blanks around it
+    hits: list[Hit]  # best first; equal scores in the order of the gallery
+    gallery: int  # number of items that were ranked
+    notes: list[str] = field(default_factory=list)  # sentences about the query, such as its unknown words
+    truth: str | None = None  # id of the item that the query describes; None where that is not known
+    rank: float | None = None  # of the truth, its expectation under ties as in the tables
+    encode: float = 0.0  # seconds for encoding the query
+    rank_all: float = 0.0  # seconds for comparing it with all items
 
 
 class Searcher:
@@ -364,7 +316,6 @@ class Searcher:
         captions: of the gallery: video_id, caption, caption_id.
         features: of the items, row by row.
         pairs: largest number of pairs scored at once.
-        on: the device.
     """
 
     def __init__(
@@ -387,10 +338,7 @@ class Searcher:
     def search(self, query: str, top: int = 5, truth: str | None = None) -> Answer:
         """The best ``top`` items for a query.
 
-        Args:
-            query: any text.
-            top: number of items; fewer where the gallery is smaller.
-            truth: id of the item that the query describes, if known; it is marked and its rank is computed.
+        ``truth`` is the id of the item that the query describes, if known; it is marked and its rank is computed.
 
         Raises:
             RewindError: for an empty query or one of unknown words only, and if a score is not finite.
@@ -453,10 +401,7 @@ def load_trained(
 ) -> tuple[Retriever, QueryPreparer, RunData]:
     """The model of a finished run in evaluation mode on its device, what prepares its queries, and its data.
 
-    Args:
-        run: from :func:`rewind.search.run.open_run`.
-        say: takes sentences about what was found.
-        trust: also run code that is not Rewind's, which the run or its dataset names.
+    With ``trust`` also code is run that is not Rewind's, which the run or its dataset names.
 
     Raises:
         RewindError: if the run's method cannot search, its data or vocabulary have changed, or it names code that was
@@ -475,7 +420,7 @@ def load_trained(
     if reads_embeddings and not (run.cache and run.same(run.cache)):
         raise RewindError(f"{run.cache}: no longer the vectors that this run was trained on; train it again.")
     if reads_embeddings and run.cache:
-        verify_files_below(run.cache.parent, run.cache.name)  # the matrices beside it too, which nothing else checks
+        verify_files_below(run.cache.parent, run.cache.name)  # the matrices next to it too, which nothing else checks
     data = RunData(run.data, run.dataset, run.spec, run.max_frames, run.cache if reads_embeddings else None)
     retriever = build_untrained_model(data)
     backbone = (
@@ -492,12 +437,7 @@ def load_searcher(
 ) -> Searcher:
     """The model of a finished run with the features of a gallery.
 
-    Args:
-        run: from :func:`rewind.search.run.open_run`.
-        split: ``test``, ``valid``, ``train``, or ``all`` of them.
-        index: file that keeps the gallery's features; None: they are computed each time.
-        say: takes sentences about what was found and done.
-        trust: see :func:`load_trained`.
+    ``split`` may be ``all``. The file ``index`` keeps the gallery's features; without it they are computed each time.
 
     Raises:
         RewindError: as :func:`load_trained`, and if the split has no usable item.
@@ -545,13 +485,9 @@ def _query_backbone(retriever: Retriever, data: RunData) -> Backbone:
 def _check_vocabulary(run: FinishedRun, strict: bool, say: MessageCallback) -> None:
     """Check that the training captions are those of the run's training.
 
-    A vocabulary of words is made from the captions of usable training items; with other captions every word id could
-    mean another word.
-
-    Args:
-        run: the run.
-        strict: whether the model has such a vocabulary, and its checkpoint does not hold it: refuse other captions.
-        say: takes a sentence about other captions where they do no harm.
+    A vocabulary of words is built from the captions of usable training items; with other captions every word id could
+    mean another word. Where it is the model's and not in the checkpoint, the check is ``strict`` and refuses other
+    captions; elsewhere they do no harm, and ``say`` takes a sentence about them.
     """
     changed = [path for path in (run.data / "items.csv", run.train_captions) if not run.same(path)]
     if not changed:
@@ -559,7 +495,7 @@ def _check_vocabulary(run: FinishedRun, strict: bool, say: MessageCallback) -> N
     files = " and ".join(map(str, changed))
     if strict:
         raise RewindError(
-            f"{run.model}: its vocabulary was made from other training captions: {files} changed since. Restore the "
+            f"{run.model}: its vocabulary was built from other training captions: {files} changed since. Restore the "
             f"files that the run was trained on, or train it again with `{snakemake_command(run.model)}`."
         )
     say(f"{files}: changed since this run was trained; the present files are searched")

@@ -55,7 +55,6 @@ def create_app(
     - ``/clip/<item_id>``: its file.
 
     Args:
-        run, searcher: from :func:`rewind.search.command.open_searcher`.
         split: gallery, for the page's heading.
         local: refuse requests whose Host header names another machine. A web page elsewhere whose name is made to
             point to this machine (DNS rebinding) can then not read the search through the user's browser.
@@ -136,12 +135,7 @@ def create_app(
 
 
 def serve(app: Flask, host: str, port: int, name: str) -> None:
-    """Answer requests until Ctrl-C.
-
-    Args:
-        app: from :func:`create_app`.
-        host, port: the address to listen on; port 0: any free one.
-        name: of the run, for the message.
+    """Answer requests until Ctrl-C; port 0 is any free one, and ``name`` of the run is for the message.
 
     Raises:
         RewindError: if the address cannot be used.
@@ -181,14 +175,9 @@ class BoundedServer(ThreadedWSGIServer):
         threads: int = MAX_THREADS,
         seconds: float = REQUEST_SECONDS,
     ) -> None:
-        """Listen at an address.
+        """Listen at an address, or on ``listening``, the file descriptor of a socket that listens there already.
 
-        Args:
-            app: answers the requests.
-            host, port: the address.
-            listening: file descriptor of a socket that listens there already; None: one is opened.
-            threads: requests answered at a time.
-            seconds: for a request to arrive in full, in however many pieces.
+        ``threads`` requests are answered at a time, and one must arrive in full in ``seconds``, in however many pieces.
         """
         super().__init__(host, port, app, _QuietRequestHandler, fd=listening)
         self.seconds = seconds

@@ -1,4 +1,4 @@
-"""Protection against results that somebody else made: no foreign code and no outside files without ``--trust``.
+"""Protection against results that somebody else computed: no foreign code and no outside files without ``--trust``.
 
 ``run.json`` names modules, classes and weights, and ``items.csv`` names files. In your own results these are your own;
 in a folder that was downloaded they can be anything. So a search runs only Rewind's code and shows only files below
@@ -20,25 +20,16 @@ _CODE_LOADING_ENCODERS = ("mteb",)  # encoders whose options may name code to ru
 
 
 def refuse_code(spec: RunSpec, where: Path) -> None:
-    """Refuse a run whose configuration names code that is not Rewind's.
+    """Refuse a run whose configuration names code that is not Rewind's, naming the first key that would run any.
 
-    Args:
-        spec: the run's configuration.
-        where: its ``run.json``, for the message.
-
-    Raises:
-        RewindError: naming the first key that would run code.
+    ``where``, its ``run.json``, is for the message.
     """
     for key, name in _code_keys(spec):
         raise _refusal(f"{where}: spec.{key}: {name!r}")
 
 
 def refuse_encoders(made: MadeFrom, where: Path) -> None:
-    """Refuse a dataset whose embeddings were made by code that is not Rewind's: it would also encode queries.
-
-    Raises:
-        RewindError: naming the key.
-    """
+    """Refuse a dataset whose embeddings were computed by code that is not Rewind's: it would also encode queries."""
     for side, encoder in made.sides.items():
         for key, name in _encoder_code_keys(encoder):
             raise _refusal(f"{where}: source.made_from.{side}.{key}: {name!r}")
@@ -47,13 +38,7 @@ def refuse_encoders(made: MadeFrom, where: Path) -> None:
 def check_record(record: Any, folder: Path, where: Path) -> None:
     """Refuse a record that is not as a training run writes it, or that belongs to another run.
 
-    Args:
-        record: content of ``run.json``, a JSON object.
-        folder: of the run.
-        where: ``run.json``, for messages.
-
-    Raises:
-        RewindError: naming the key.
+    ``record`` is the content of ``run.json``, a JSON object; ``where`` is that file, for messages.
     """
     expected_types: Mapping[str, tuple[type, str]] = {
         "spec": (dict, "a block of keys"),
@@ -75,7 +60,7 @@ def check_record(record: Any, folder: Path, where: Path) -> None:
         return  # the user keeps it elsewhere, under another name
     if record["run"] != (name := f"{real.parent.name}/{real.name}"):
         raise RewindError(
-            f"{where}: run: this is the record of {record['run']!r}, but it lies in the folder of {name!r}; put the "
+            f"{where}: run: this is the record of {record['run']!r}, but it is in the folder of {name!r}; put the "
             "files of one run together, or train it again."
         )
 

@@ -31,12 +31,8 @@ class RankBlock:
     """Ranks of every run in one setting and direction.
 
     Attributes:
-        setting, direction: which.
-        queries: (Q,) ids, sorted.
-        clusters: of these queries.
         higher, ties: method → (S, Q) numbers of items above the true item and at its score, seeds in ascending order;
             methods that were not evaluated here are absent.
-        gallery: number of items that a query searches.
         constant: methods of which every query ties with all that it searches, in every run: numbers of chance, which no
             other query or seed would change. Binary has none, whose tests look at ties themselves.
 
@@ -54,11 +50,11 @@ class RankBlock:
 
     setting: str
     direction: str
-    queries: np.ndarray
+    queries: np.ndarray  # (Q,) ids, sorted
     clusters: Clusters
     higher: dict[str, np.ndarray]
     ties: dict[str, np.ndarray]
-    gallery: int
+    gallery: int  # number of items that a query searches
     constant: frozenset[str] = frozenset()
 
     def range(self) -> tuple[np.ndarray, np.ndarray]:
@@ -77,14 +73,10 @@ class RankBlock:
 
 
 def check_ranks(table: pd.DataFrame, where: str) -> None:
-    """Refuse a broken rank table.
-
-    Args:
-        table: of one run.
-        where: its file, for messages; rows count from 1.
+    """Refuse a broken rank table of one run; ``where`` is its file, and messages count its rows from 1.
 
     Raises:
-        RewindError: if a column is missing or there twice, there are no rows, a rank is not a number or impossible, a
+        RewindError: if a column is missing or listed twice, there are no rows, a rank is not a number or impossible, a
             name is missing, or a query is listed twice.
     """
     for column in _RANK_COLUMNS:
@@ -117,12 +109,7 @@ def check_ranks(table: pd.DataFrame, where: str) -> None:
 def rank_blocks(runs: RunRanks, left_out: NotEvaluated | None = None) -> Iterator[RankBlock]:
     """Every setting and direction that some run has, in the order of the run that has the most.
 
-    Args:
-        runs: rank tables of all runs.
-        left_out: where methods may lack ranks.
-
-    Raises:
-        RewindError: if there is no run, or two runs have different settings, queries or clusters.
+    Runs must have the same settings (but for ``left_out``), queries and clusters.
     """
     tables = [(m, s, _settings_and_directions(table)) for m, seeds in runs.items() for s, table in seeds.items()]
     if not tables:

@@ -21,22 +21,9 @@ _JUST_BELOW_ONE = 1 - 1e-6  # single-precision sums of R@r that amount to one ha
 
 @dataclass(frozen=True)
 class Resamples:
-    """How often each cluster is drawn in each resample.
+    """How often each cluster is drawn in each resample."""
 
-    Attributes:
-        weights: (B, C) counts, float32; every row sums to C.
-        clusters: of the queries.
-
-    Example:
-        >>> resamples = Resamples.draw(Clusters.of(np.array([0, 0, 1, 2])), resamples=1000, seed=0)
-        >>> resamples.weights.shape
-        (1000, 3)
-        >>> hits = np.array([[2.0, 0.0, 1.0]])  # of one metric in each cluster
-        >>> resamples.means(hits).shape
-        (1000, 1)
-    """
-
-    weights: np.ndarray
+    weights: np.ndarray  # (B, C) counts, float32; every row sums to C
     clusters: Clusters
 
     @classmethod
@@ -48,14 +35,10 @@ class Resamples:
         return cls(draw_weights(len(clusters.sizes), resamples, seed), clusters)
 
     def means(self, totals: np.ndarray) -> np.ndarray:
-        """Resampled means.
+        """(B, K) float32 resampled means of ``totals``, (K, C) sums over each cluster's queries.
 
-        Args:
-            totals: (K, C) sums over each cluster's queries, K columns such as metric × method.
-
-        Returns:
-            (B, K) float32: the sum over the drawn clusters' queries divided by their number,
-            ``θ_b = Σ_c w_bc · total_c / Σ_c w_bc · n_c``. NaN with one cluster, which is the same in every resample.
+        The sum over the drawn clusters' queries divided by their number, ``θ_b = Σ_c w_bc · total_c / Σ_c w_bc · n_c``.
+        NaN with one cluster, which is the same in every resample.
         """
         if len(self.clusters.sizes) < 2:
             return np.full((len(self.weights), len(totals)), np.nan, dtype=np.float32)
@@ -65,13 +48,9 @@ class Resamples:
         return (self.weights @ totals.T.astype(np.float32)) / (self.weights @ sizes)[:, None]
 
     def medians(self, higher: np.ndarray, ties: np.ndarray) -> np.ndarray:
-        """Resampled medians: the smallest r where R@r of the drawn queries, all seeds pooled, is ½ or more.
+        """(B,) resampled lower medians of the expected ranks, from (S, Q) of S seeds; NaN with one cluster.
 
-        Args:
-            higher, ties: (S, Q) of S seeds.
-
-        Returns:
-            (B,) lower medians of the expected ranks; NaN with one cluster.
+        The smallest r where R@r of the drawn queries, all seeds pooled, is ½ or more.
         """
         if len(self.clusters.sizes) < 2:
             return np.full(len(self.weights), np.nan)

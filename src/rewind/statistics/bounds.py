@@ -11,19 +11,12 @@ from scipy.special import ndtr, ndtri, stdtrit
 
 
 def wilson_interval(share: np.ndarray, variance: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of Wilson's interval of a share (Wilson, 1927), for a given variance.
+    """Ends of Wilson's interval of a share p (Wilson, 1927), for a variance V of p and a quantile t of Student's t.
 
     ``(p + t²/2n ∓ t √(p (1 − p)/n + t²/4n²)) / (1 + t²/n)``, where n is the effective number of independent queries:
     the one that would give this variance, ``n = p (1 − p) / V`` (as for surveys in clusters: Korn and Graubard, 1998).
     Near 0 and 1 the interval leans to the middle, where the symmetric interval of t covers the true value too rarely.
-
-    Args:
-        share: p, from 0 to 1.
-        variance: V of p.
-        t: quantile of Student's t.
-
-    Returns:
-        Both ends; those of t where p is 0 or 1 and n is not defined.
+    Where p is 0 or 1, n is not defined and the ends are those of t.
 
     Example:
         >>> low, high = wilson_interval(np.array(0.9), np.array(0.9 * 0.1 / 50), np.array(1.96))  # 45 of 50
@@ -43,15 +36,10 @@ def wilson_interval(share: np.ndarray, variance: np.ndarray, t: np.ndarray) -> t
 
 
 def wilson_statistic(share: np.ndarray, variance: np.ndarray, null: float) -> np.ndarray:
-    """Student's t, without its sign, at which :func:`wilson_interval` just excludes ``null``.
+    """Student's t, without its sign, at which :func:`wilson_interval` just excludes ``null`` (p₀, between 0 and 1).
 
     So the standard error is that of a share of ``null``: ``t = |p − p₀| / √(V · p₀ (1 − p₀) / (p (1 − p)))``. With V
-    itself, which is small where p is near 0 or 1, the test would reject far too often.
-
-    Args:
-        share: p, from 0 to 1.
-        variance: V of p, above 0.
-        null: p₀, between 0 and 1.
+    itself (above 0), which is small where p is near 0 or 1, the test would reject far too often.
     """
     binomial = share * (1 - share)
     null_variance = np.where(binomial > 0, variance * null * (1 - null) / np.where(binomial > 0, binomial, 1), variance)
@@ -66,14 +54,9 @@ def behrens_fisher_p_value(t: np.ndarray, seed_share: np.ndarray, seed_df: np.nd
 
     Behrens' and Fisher's fiducial solution (Fisher, 1935; a generalised p-value: Tsui and Weerahandi, 1989):
     ``P(|√w T + √(1 − w) T'| > t)`` with independent T and T' of Student's distribution, which have each part's own
-    degrees of freedom. In the far tail the part with fewer of them decides, even if its *estimated* share w happens to
-    be small; one t distribution with some mean of both gives p-values there that are several times too small.
-
-    Args:
-        t: the statistic, without its sign.
-        seed_share: w, of the same shape.
-        seed_df: degrees of freedom of that part, of the same shape.
-        query_df: those of the other part.
+    degrees of freedom (``seed_df`` and ``query_df``; w is ``seed_share``). In the far tail the part with fewer of them
+    decides, even if its *estimated* share w happens to be small; one t distribution with some mean of both gives
+    p-values there that are several times too small. ``t`` has no sign.
 
     Example:
         >>> behrens_fisher_p_value(np.array([9.925]), np.array([1.0]), np.array([2.0]), 119).round(4).tolist()
@@ -122,15 +105,9 @@ def zero_variance_interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ends of an interval for a value that all clusters of queries share in all seeds.
 
-    With this confidence, at most a share ``u = 1 − (α/2)^(1/C)`` of all clusters differs from the C that were seen
-    (Clopper and Pearson, 1934), and there the value may be as low or as high as possible. At 0% and 100% these are
-    Clopper's and Pearson's ends.
-
-    Args:
-        estimate: the value.
-        least, most: its possible range; where that is not finite, the end is NaN.
-        clusters: C.
-        confidence: 1 − α.
+    With this confidence (1 − α), at most a share ``u = 1 − (α/2)^(1/C)`` of all clusters differs from the C that were
+    seen (Clopper and Pearson, 1934), and there the value may be as low (``least``) or as high (``most``) as possible;
+    where that is not finite, the end is NaN. At 0% and 100% these are Clopper's and Pearson's ends.
 
     Example:
         >>> low, high = zero_variance_interval(np.array(100.0), np.array(0.0), np.array(100.0), 120, 0.95)
@@ -149,10 +126,8 @@ def zero_variance_p_value(estimate: np.ndarray, reach: np.ndarray, clusters: int
     """Two-sided p-value of a difference d that all clusters share: the α at which its interval just excludes 0.
 
     Solving the ends of :func:`zero_variance_interval` for 0 gives ``p = min(1, 2 · (reach / (reach + |d|))^C)``. At the
-    greatest possible difference (``reach``) this is the sign test over clusters, ``2 · 2^(−C)``.
-
-    Returns:
-        p; NaN where ``reach`` is not finite, 1 for no difference.
+    greatest possible difference (``reach``) this is the sign test over clusters, ``2 · 2^(−C)``. NaN where ``reach`` is
+    not finite, 1 for no difference.
     """
     size = np.abs(estimate)
     bounded = np.isfinite(reach)
@@ -164,15 +139,11 @@ def zero_variance_p_value(estimate: np.ndarray, reach: np.ndarray, clusters: int
 def hall_interval(
     estimate: np.ndarray, variance: np.ndarray, df: np.ndarray, residuals: np.ndarray, confidence: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of Hall's interval for the mean of a skewed distribution (Hall, 1992).
+    """Ends of Hall's interval for the mean y of a skewed distribution (Hall, 1992).
 
     ``y − √V · h(t)`` and ``y − √V · h(−t)``, where h is the inverse of Hall's cubic transformation, which makes the
-    t statistic symmetric, and the skewness of the mean is ``g = Σ r_c³ / (C (C − 1) (C − 2) V^1.5)``.
-
-    Args:
-        estimate, variance, df: y, V and the degrees of freedom of the mean.
-        residuals: (…, C) r of the clusters.
-        confidence: of the interval.
+    t statistic symmetric, and the skewness of the mean is ``g = Σ r_c³ / (C (C − 1) (C − 2) V^1.5)``, with (…, C)
+    residuals r of the clusters.
     """
     clusters = residuals.shape[-1]
     with np.errstate(divide="ignore", invalid="ignore"):

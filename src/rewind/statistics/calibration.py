@@ -35,7 +35,7 @@ _MAX_RANKS_PER_BATCH = 3_000_000  # ranks drawn at once
 _MAX_COMPARED_PER_BATCH = 200  # studies that other tests get at once: their resamples are arrays of many studies
 
 Outcome = dict[str, Any]
-"""What a test says of R simulated studies of M methods and P pairs: ``called``, significant pairs (R, P), and perhaps
+"""What a test finds in R simulated studies of M methods and P pairs: ``called``, significant pairs (R, P), and perhaps
 ``ends`` of intervals, (R, M) each. Ours also has ``after Holm``, ``estimate``, ``p`` and ``apart``, the two ends of
 differences, all (R, P)."""
 ComparedTests = Callable[[np.ndarray, np.ndarray], Iterator[tuple[str, Outcome]]]
@@ -53,13 +53,11 @@ def calibrate(
     """Measure the intervals and tests of this package on simulated studies.
 
     Args:
-        design: the studies.
-        replicates: how many of them.
-        seed: of the random numbers.
+        replicates: number of studies.
         metrics: tested ones of :mod:`rewind.ranking_metrics`.
         confidence: of intervals; tests have the level 1 − confidence.
-        compared: makes other tests, which get the same studies, of the design, the pairs of methods (P, 2), the level
-            and the generator of random numbers.
+        compared: creates other tests, which get the same studies, from the design, the pairs of methods (P, 2), the
+            level and the generator of random numbers.
 
     Returns:
         Columns procedure, metric, measure, rate, error (its standard error over studies, whose methods and pairs are
@@ -75,11 +73,6 @@ def calibrate(
 
     Raises:
         RewindError: for a design that cannot be simulated or an unknown name.
-
-    Example:
-        >>> rates = calibrate(Design(queries=40), replicates=5, metrics=("R@1",))
-        >>> rates["measure"].tolist()[:2]
-        ['coverage', 'type I']
     """
     _check_arguments(design, metrics)
     rng = np.random.default_rng(seed)
@@ -126,7 +119,7 @@ def _own_outcome(design: Design, pairs: np.ndarray, totals: np.ndarray, metric: 
     else:
         difference = difference_inference(components[pairs[:, 0]], components[pairs[:, 1]], 1 - level, most - least)
     p = difference.p.T
-    # What is not significant alone is not after Holm: its p-value in the family need not be computed.
+    # What is not significant by itself is not after Holm: its p-value in the family need not be computed.
     family = replace(difference, statistic=np.where(difference.p <= level, difference.statistic, np.nan))
     adjusted = family_adjusted([family[at] for at in range(len(pairs))]).T
     return {

@@ -37,12 +37,8 @@ def against_chance(accuracy: Inference, clusters: int) -> Inference:
 
     Where every cluster has the same value in every seed it is the sign test over clusters at 0% and 100%, and p = 1 at
     50% (:func:`~rewind.statistics.bounds.zero_variance_p_value`); elsewhere the standard error is that of a share of ½
-    (:func:`~rewind.statistics.bounds.wilson_statistic`).
-
-    Args:
-        accuracy: of methods, in percent, with any shape. p is NaN where a trained method has one seed, or there is one
-            cluster.
-        clusters: C, of their queries.
+    (:func:`~rewind.statistics.bounds.wilson_statistic`). ``accuracy`` is in percent, with any shape; p is NaN where a
+    trained method has one seed, or there is one cluster.
 
     Example:
         >>> right = np.repeat([100.0, 0.0], [32, 8])  # 32 of 40 clusters, by a model that cannot be trained again
@@ -67,18 +63,7 @@ def against_chance(accuracy: Inference, clusters: int) -> Inference:
 
 
 def tied_percent(block: RankBlock, method: str) -> float:
-    """Percent of a method's queries, over all its runs, whose true item ties with another: 100 if it tells none apart.
-
-    Example:
-        >>> from rewind.statistics.variance import Clusters
-        >>> ties = np.array([[1, 1, 1, 0]])
-        >>> block = RankBlock(
-        ...     "binary", "text_to_item", np.array(["q1", "q2", "q3", "q4"]), Clusters.of(np.arange(4)),
-        ...     {"meanP": np.zeros_like(ties)}, {"meanP": ties}, gallery=2,
-        ... )
-        >>> tied_percent(block, "meanP")
-        75.0
-    """
+    """Percent of a method's queries, over all its runs, whose true item ties with another: 100 if all do."""
     return 100 * float((block.ties[method] > 0).mean())
 
 
@@ -87,15 +72,10 @@ def chance_rows(
 ) -> list[dict[str, Any]]:
     """Rows of :data:`CHANCE_COLUMNS` for one search direction of Binary, one per method.
 
-    Tested are compared methods with ``MIN_TESTED_CLUSTERS`` clusters of queries or more, but for those that tie every
-    query in every run: they cannot tell a clip from its twin, and no other queries would show that they can. Holm's
-    correction runs over the tested methods; one with a single training seed has no p-value and counts too.
-
-    Args:
-        block: ranks of all runs in this direction.
-        confidence: of the intervals, which are not adjusted.
-        random: which methods are fixed models or exact.
-        compared: methods that are tested; others are baselines.
+    Methods in ``compared`` with ``MIN_TESTED_CLUSTERS`` clusters of queries or more are tested (others are baselines),
+    but for those that tie every query in every run: they cannot tell a clip from its twin, and no other queries would
+    show that they can. Holm's correction runs over the tested methods; one with a single training seed has no p-value
+    and counts too. Intervals are not adjusted.
     """
     found = [_chance_row(block, method, confidence, random) for method in block.higher]
     rows = [row for row, _ in found]

@@ -39,16 +39,8 @@ def gap_shrinkage(
     """(method − baseline) − (its counterpart − the baseline's counterpart), R@k in percent, in every search direction.
 
     The four methods answer the same queries, and their training seeds are independent, as in the comparison of pairs.
-
-    Args:
-        runs: rank tables of all of them.
-        baseline, methods: whose gaps.
-        control: method or baseline → its counterpart in the control experiment.
-        setting: which.
-        confidence: of the intervals.
-
-    Returns:
-        Columns :data:`SHRINKAGE_COLUMNS`: one row per method, direction and metric.
+    ``control`` maps each method and the baseline to its counterpart in the control experiment. One row of
+    :data:`SHRINKAGE_COLUMNS` per method, direction and metric.
     """
     needed = dict.fromkeys([baseline, *methods, *control.values()])
     rows: list[dict[str, Any]] = []
@@ -96,30 +88,19 @@ def is_skewed() -> np.ndarray:
 
 
 def is_lower_better() -> np.ndarray:
-    """(K,) of which of the tested metrics lower values are better."""
+    """(K,) whether lower values of each of the tested metrics are better."""
     return np.array([METRICS[metric].lower_is_better for metric in tested_metrics()])
 
 
 @dataclass(frozen=True)
 class ComparisonTables:
-    """The five tables of the statistics stage.
-
-    Attributes:
-        intervals: one row per method, setting, direction and metric.
-        pairs: one row per pair, setting, direction and metric; MdR is not tested.
-        gaps: Origin − Hard over Origin's queries, one row per method, direction and metric; empty where one of the
-            settings was not evaluated.
-        ranks: ranks of the compared methods, one row per method, setting, direction and metric
-            (:func:`rewind.statistics.ranks.method_ranks`).
-        chance: accuracy in Binary against chance, one row per method and direction; empty where Binary was not
-            evaluated (:func:`rewind.statistics.chance.chance_rows`).
-    """
+    """The five tables of the statistics stage, one row per method or pair in each setting, direction and metric."""
 
     intervals: pd.DataFrame
-    pairs: pd.DataFrame
-    gaps: pd.DataFrame
-    ranks: pd.DataFrame
-    chance: pd.DataFrame
+    pairs: pd.DataFrame  # MdR is not tested
+    gaps: pd.DataFrame  # Origin − Hard over Origin's queries; empty where one of the settings was not evaluated
+    ranks: pd.DataFrame  # of the compared methods: rewind.statistics.ranks.method_ranks
+    chance: pd.DataFrame  # accuracy in Binary; empty where it was not evaluated: rewind.statistics.chance.chance_rows
 
 
 def compare_methods(
@@ -135,14 +116,9 @@ def compare_methods(
     Args:
         runs: rank tables that :func:`rewind.statistics.blocks.check_ranks` accepts; all have the same queries.
         pairs: the declared family; Holm's correction runs over those of its pairs whose methods both have results, per
-            setting, direction and metric.
-        keys: confidence; resamples and seed of the bootstrap.
-        random: which methods are fixed models or exact, and whether seeds are paired.
+            setting, direction and metric. Each must name methods with runs.
         compared: methods that are ranked among each other, and in Binary tested against chance.
         left_out: where methods were deliberately not evaluated.
-
-    Raises:
-        RewindError: if two runs have different settings, queries or clusters, or a pair names no run.
     """
     for pair in pairs:
         for name in pair:
@@ -262,11 +238,7 @@ def _gap_rows(
 
 
 def _positions_in_hard(origin: RankBlock, hard: RankBlock) -> np.ndarray:
-    """Position of each of Origin's queries among Hard's; both are sorted.
-
-    Raises:
-        RewindError: if a query of Origin is missing in Hard.
-    """
+    """Position of each of Origin's queries among Hard's; both are sorted."""
     positions = np.searchsorted(hard.queries, origin.queries)
     present = hard.queries[np.minimum(positions, len(hard.queries) - 1)] == origin.queries
     if not present.all():

@@ -48,12 +48,9 @@ GapsByScoring = Mapping[tuple[str, str], Mapping[str, list[CosineGap]]]
 def gap_totals(
     gap: CosineGap, cluster_of_caption: np.ndarray, cluster_of_item: np.ndarray, clusters: int
 ) -> np.ndarray:
-    """Sums over each cluster of its contributions to gap, positive mean and negative mean, (3, C).
+    """Sums over each cluster of its contributions to gap, positive mean and negative mean of one run, (3, C).
 
-    Args:
-        gap: of one run.
-        cluster_of_caption, cluster_of_item: (Q,) and (M,), from 0 to ``clusters`` - 1.
-        clusters: C.
+    Clusters of captions, (Q,), and of items, (M,), count from 0.
     """
 
     def summed(values: np.ndarray, clusters_of_values: np.ndarray) -> np.ndarray:
@@ -74,16 +71,9 @@ def compare_gaps(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Intervals of gap, positive and negative mean of every method, and differences in gap of every pair.
 
-    Args:
-        gaps: of all runs.
-        clusters: split → clusters of its captions and of its items, counted from 0.
-        pairs: the declared family. Holm's correction runs over those of its pairs whose methods both have gaps in a
-            split and scoring.
-        confidence: of the intervals.
-        random: which methods are fixed models, and whether seeds are paired.
-
-    Returns:
-        Tables with :data:`INTERVAL_COLUMNS` and :data:`PAIR_COLUMNS`.
+    ``clusters``: split → clusters of its captions and of its items, counted from 0. ``pairs`` are the declared family;
+    Holm's correction runs over those of its pairs whose methods both have gaps in a split and scoring. The tables have
+    :data:`INTERVAL_COLUMNS` and :data:`PAIR_COLUMNS`.
     """
     intervals, differences = [], []
     for (split, scoring), methods in gaps.items():
@@ -179,15 +169,9 @@ def compute_cosine_gap(
 ) -> None:
     """Write the gap of every run, intervals of every method, differences of every declared pair, and counts of cosines.
 
-    Each row of a run also has R@k: captions search all items of the split by the same cosines.
-
-    Args:
-        folder, dataset: the data set's results folder and name.
-        files: the run's npz of :func:`compute_cosines`, by method and seed.
-        pairs: methods that are compared.
-        keys: ``statistics`` of the study.
-        random: over which factors (seeds, clips) intervals generalise.
-        table, intervals, pair_table, counts: CSV files that are written.
+    Each row of a run also has R@k: captions search all items of the split by the same cosines. ``files`` are the runs'
+    npz of :func:`compute_cosines`; ``table``, ``intervals``, ``pair_table`` and ``counts`` are CSV files that are
+    written.
     """
     run_rows, histograms = [], []
     gaps: dict[tuple[str, str], dict[str, list[CosineGap]]] = {}  # (split, scoring) → method → a gap for each seed

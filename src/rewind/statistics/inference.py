@@ -41,42 +41,20 @@ holds its level in the tail then (benchmarks/families.py)."""
 
 @dataclass(frozen=True)
 class Inference:
-    """An estimate with its error; all arrays have one shape.
+    """An estimate with its error; all arrays have one shape."""
 
-    Attributes:
-        estimate: a mean, or a difference of two.
-        variance: V of the estimate; 0 where every cluster has the same value in every seed.
-        df: degrees of freedom of t; NaN where V is 0.
-        seed_share: share of the seed part in V; NaN where V is 0 or seeds are not random.
-        low, high: ends of the interval; NaN where V is 0 and nothing bounds the values.
-        p: two-sided; NaN where a trained method has one seed.
-        claims: whether it is a claim about methods, not about one checkpoint.
-        statistic: Student's t, without its sign; NaN where V is 0.
-        seed_df: f, the degrees of freedom of the seed part of V; 1 where there is none.
-        query_df: C − 1.
-        two_seeds: whether a method has two seeds.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> sizes = np.ones(200, dtype=int)
-        >>> first, second = (variance_components(rng.binomial(1, p, (3, 200)) * 100.0, sizes) for p in (0.6, 0.4))
-        >>> result = difference_inference(first, second, confidence=0.95, reach=100.0)
-        >>> bool(result.low < result.estimate < result.high), bool(result.p < 0.05)
-        (True, True)
-    """
-
-    estimate: np.ndarray
-    variance: np.ndarray
-    df: np.ndarray
-    seed_share: np.ndarray
-    low: np.ndarray
+    estimate: np.ndarray  # a mean, or a difference of two
+    variance: np.ndarray  # V of the estimate; 0 where every cluster has the same value in every seed
+    df: np.ndarray  # degrees of freedom of t; NaN where V is 0
+    seed_share: np.ndarray  # share of the seed part in V; NaN where V is 0 or seeds are not random
+    low: np.ndarray  # end of the interval, like ``high``; NaN where V is 0 and nothing bounds the values
     high: np.ndarray
-    p: np.ndarray
-    claims: np.ndarray
-    statistic: np.ndarray
-    seed_df: np.ndarray
-    query_df: np.ndarray
-    two_seeds: np.ndarray
+    p: np.ndarray  # two-sided; NaN where a trained method has one seed
+    claims: np.ndarray  # whether it is a claim about methods, not about one checkpoint
+    statistic: np.ndarray  # Student's t, without its sign; NaN where V is 0
+    seed_df: np.ndarray  # f, the degrees of freedom of the seed part of V; 1 where there is none
+    query_df: np.ndarray  # C − 1
+    two_seeds: np.ndarray  # whether a method has two seeds
 
     def __getitem__(self, at: Any) -> Inference:
         """The results at an index of the axes of ``estimate``."""
@@ -93,8 +71,6 @@ def mean_inference(
     """Interval of each method's mean.
 
     Args:
-        components: the methods' variance components.
-        confidence: of the intervals.
         skewed: where Hall's correction is used (mean ranks, whose values have a long tail); shape of
             ``components.mean``.
         least, most: possible range of a query's value, shape of ``components.mean``. Where both are finite and the
@@ -129,10 +105,7 @@ def difference_inference(
 ) -> Inference:
     """Interval and test of first − second, whose queries are the same and whose seeds are independent.
 
-    Args:
-        first, second: the methods' variance components.
-        confidence: of the intervals.
-        reach: the greatest possible difference, shape of ``first.mean``; intervals are cut off there.
+    Intervals are cut off at ``reach``, the greatest possible difference (shape of ``first.mean``).
     """
     return contrast_inference([first, second], [1, -1], confidence, reach)
 
@@ -142,11 +115,7 @@ def contrast_inference(
 ) -> Inference:
     """Interval and test of a sum of methods' means with signs 1 and −1; queries are the same, seeds independent.
 
-    Args:
-        methods: their variance components.
-        signs: of each method.
-        confidence: of the intervals.
-        reach: as in :func:`difference_inference`.
+    ``reach`` is that of :func:`difference_inference`.
     """
     # Seeds are independent, so their parts A and E add up whatever the sign. Queries are shared, so their residuals are
     # subtracted before they are squared in B: the difficulty of a query cancels. (Any: sum() may also return an int.)
@@ -166,12 +135,8 @@ def paired_inference(
     """Interval and test of a difference whose seeds are paired as its queries are.
 
     If seed s of both methods starts from the same pre-trained backbone, its common effect cancels like the difficulty
-    of a query.
-
-    Args:
-        components: of the differences of the two methods' values, seed by seed, as if they were one method's.
-        confidence: of the intervals.
-        reach: as in :func:`difference_inference`.
+    of a query. ``components`` are those of the differences of the two methods' values, seed by seed, as if they were
+    one method's; ``reach`` is that of :func:`difference_inference`.
     """
     seed, df = components.seed[..., None], components.seed_df[..., None]
     result = _infer(
@@ -186,19 +151,13 @@ def significance_level(confidence: float) -> float:
 
 
 def family_p_value(result: Inference, family: int) -> np.ndarray:
-    """The p-value of a test that is one of several, for :func:`holm_adjusted`, which looks far into the tail.
+    """The p-value of a test that is one of ``family``, for :func:`holm_adjusted`, which looks far into the tail.
 
-    ``p`` is calibrated at the usual levels. Where few seeds happen to agree, its degrees of freedom explode, and at
-    the 20th or 45th part of 5% it is several times too small; this one is Behrens' and Fisher's
-    (:func:`~rewind.statistics.bounds.behrens_fisher_p_value`), and never below ``p``.
-
-    Args:
-        result: of one test.
-        family: number of tests that are corrected together; a single one has ``p`` itself.
-
-    Returns:
-        NaN where ``p`` is, and where one of the methods has two seeds in a family of more than
-        :data:`MAX_FAMILY_OF_TWO_SEEDS`.
+    ``p`` is calibrated at the usual levels. Where few seeds happen to agree, its degrees of freedom explode, and at the
+    20th or 45th part of 5% it is several times too small; this one is Behrens' and Fisher's
+    (:func:`~rewind.statistics.bounds.behrens_fisher_p_value`), and never below ``p``. A single test has ``p`` itself.
+    NaN where ``p`` is, and where one of the methods has two seeds in a family of more than
+    :data:`MAX_FAMILY_OF_TWO_SEEDS`.
     """
     if family == 1:
         return result.p
@@ -256,7 +215,6 @@ def _infer(
         seed_parts, seed_dfs: (…, M) A and S − 1 of each of the M methods that enter it.
         overlap: (…) E, summed over methods.
         residuals: (…, C) r of the estimate.
-        confidence: of the intervals.
         scale: (…) size of the means, against which rounding errors are judged.
     """
     clusters = residuals.shape[-1]
@@ -274,10 +232,7 @@ def _infer(
         )
         seed_share = seed / variance
         f = np.where(seed > 0, _seed_df(seed_parts, seed_dfs), 1)
-        # 1/df = w^k/f + (1 − w)^k/(C − 1). Satterthwaite's k = 2 treats the seeds' share w of V as known; since it is
-        # estimated from few seeds, the intervals would be too short.
-        k = np.maximum(1, 2 - 2 / f)
-        df = 1 / (seed_share**k / f + (1 - seed_share) ** k / (clusters - 1))
+        df = degrees_of_freedom(seed_share, f, clusters - 1)
         error = np.sqrt(variance)
         half_width = stdtrit(df, (1 + confidence) / 2) * error
         statistic = np.abs(estimate) / error
@@ -299,6 +254,17 @@ def _infer(
         query_df=np.full(variance.shape, clusters - 1.0),
         two_seeds=np.broadcast_to((seed_dfs == 1).any(axis=-1), variance.shape),
     )
+
+
+def degrees_of_freedom(seed_share: np.ndarray, seed_df: np.ndarray, query_df: np.ndarray | float) -> np.ndarray:
+    """Degrees of freedom of t: 1/df = w^k/f + (1 − w)^k/(C − 1).
+
+    Satterthwaite's k = 2 treats the seeds' share w of V as known; since it is estimated from few seeds, intervals would
+    be too short.
+    """
+    k = np.maximum(1, 2 - 2 / seed_df)
+    df: np.ndarray = 1 / (seed_share**k / seed_df + (1 - seed_share) ** k / query_df)
+    return df
 
 
 def _seed_df(parts: np.ndarray, dfs: np.ndarray) -> np.ndarray:
@@ -342,18 +308,11 @@ _HALF = 0.5 - ROUNDING_TOLERANCE  # an interval that ends at exactly ½ must cou
 def median_rank_interval(
     higher: np.ndarray, ties: np.ndarray, clusters: Clusters, confidence: float, fixed: bool = False
 ) -> tuple[float, float, float]:
-    """Median rank with the ends of its interval.
+    """Median rank of all seeds' queries pooled, with the ends of its interval; ``higher`` and ``ties`` are (S, Q).
 
-    Args:
-        higher, ties: (S, Q) of all seeds.
-        clusters: of the queries.
-        confidence: of the interval.
-        fixed: as for :func:`variance_components`.
-
-    Returns:
-        Estimate: the pooled median (:func:`rewind.ranking_metrics.median_rank_with_ties`). Low: the smallest r where
-        the upper end of the interval of R@r is ≥ ½; high: the smallest where the lower end is. An end that no r reaches
-        (few clusters) is NaN.
+    The estimate is :func:`rewind.ranking_metrics.median_rank_with_ties`. Low is the smallest r where the upper end of
+    the interval of R@r is ≥ ½; high is the smallest where the lower end is. An end that no r reaches (few clusters) is
+    NaN.
     """
     last = int((higher + ties).max()) + 1
     ends: list[float | None] = [None, None]

@@ -8,12 +8,7 @@ FIXED_MODELS = "these models, other queries: t over clusters of queries"
 
 
 def method(seeds: int, skewed: bool = False, fixed: bool = False) -> str:
-    """Label of an interval of one method's mean.
-
-    Args:
-        seeds: its number of training seeds.
-        skewed: whether the interval has Hall's correction.
-        fixed: whether it is one model, which cannot be trained again.
+    """Label of an interval of one method's mean; ``skewed``: Hall-corrected, ``fixed``: cannot be trained again.
 
     Example:
         >>> method(3), method(1)
@@ -40,12 +35,9 @@ def median(seeds: int, fixed: bool = False) -> str:
 
 
 def pair(first: int, second: int, fixed: int = 0, paired: bool = False) -> str:
-    """Label of a difference between two methods.
+    """Label of a difference between two methods, with ``first`` and ``second`` seeds.
 
-    Args:
-        first, second: their numbers of seeds.
-        fixed: how many of the two are fixed models.
-        paired: whether seed s of one goes with seed s of the other.
+    Of the two, ``fixed`` are fixed models; ``paired``: seed s of one goes with seed s of the other.
     """
     if fixed == 2:
         return FIXED_MODELS

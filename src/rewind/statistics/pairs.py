@@ -1,4 +1,4 @@
-"""Differences between declared pairs of methods: interval, test, effect size, and the bootstrap beside them.
+"""Differences between declared pairs of methods: interval, test, effect size, and the bootstrap.
 
 Also the ratio of two methods' standard deviations over seeds, the minimum detectable effect of a comparison that was
 made, and accuracies (shares of images classified correctly) with their differences.
@@ -6,7 +6,7 @@ made, and accuracies (shares of images classified correctly) with their differen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -21,7 +21,9 @@ from rewind.statistics.blocks import RankBlock
 from rewind.statistics.bootstrap import Resamples, bootstrap_p_value, percentile_interval
 from rewind.statistics.bounds import behrens_fisher_quantile
 from rewind.statistics.inference import (
+    MAX_FAMILY_OF_TWO_SEEDS,
     Inference,
+    degrees_of_freedom,
     difference_inference,
     family_adjusted,
     holm_adjusted,
@@ -38,10 +40,6 @@ def spread_ratio(first: Sequence[float], second: Sequence[float], confidence: fl
 
     Seeds are assumed to be independent and their scores normally distributed, which three seeds can neither show nor
     refute.
-
-    Args:
-        first, second: scores of each method, one per seed.
-        confidence: of the interval.
 
     Returns:
         Ratio, low and high: below 1, the first varies less. NaN where either has one seed or does not vary, as may
@@ -74,17 +72,13 @@ def minimum_detectable_effect(
     power: float = 0.8,
     critical: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The smallest true difference that a two-sided t test detects with this probability.
+    """δ √V, the smallest true difference that a two-sided t test detects with probability ``power``.
+
+    V is the ``variance`` of the difference; NaN where it is 0 or not known.
 
     Args:
-        variance: V of the difference.
-        df: its degrees of freedom.
         level: of the test; at the strictest level of Holm's correction the family's level divided by its size.
-        power: the probability.
         critical: the statistic that is significant; None: that of Student's t at ``level``.
-
-    Returns:
-        δ √V, of the shape of ``variance``; NaN where V is 0 or not known.
 
     Example:
         >>> round(float(minimum_detectable_effect(np.array(1.0), np.array(1e6), level=0.05)), 2)  # z: 1.96 + 0.84
@@ -99,7 +93,7 @@ def minimum_detectable_effect(
     return effects
 
 
-# Of seeds, and multiples of the queries: what users could still run, in steps that an estimate of this kind knows.
+# Numbers of seeds, and multiples of the queries: what users could still run, in steps as coarse as such an estimate.
 _SEED_CANDIDATES = np.array([*range(2, 21), 25, 30, 40, 50, 75, 100])
 _QUERY_MULTIPLES = np.array([1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100])
 
@@ -109,35 +103,39 @@ def needed_samples(
 ) -> tuple[np.ndarray, np.ndarray]:
     """How many seeds of each method, or how many queries, would find the differences that were seen, in 80% of studies.
 
-    The seed part of V shrinks with the seeds, the other with the queries; both are taken as estimated, at the strictest
-    level of Holm's correction.
-
-    Args:
-        result: of a pair, with any number of metrics (K,).
-        seeds: of each method, the smaller number of two.
-        queries: that they answered.
-        confidence: of the intervals.
-        family: number of pairs.
-
-    Returns:
-        (K,) each; NaN where neither 100 seeds nor 100 times the queries suffice, and where there is no seed part.
+    The seed part of V shrinks with the seeds, the other with the queries; both are taken as estimated, and tested as
+    ``detectable`` is: at the strictest level of Holm's correction (``family`` is the number of pairs). ``seeds`` is the
+    smaller number of the two methods. Both are (K,), for K metrics; NaN where neither 100 seeds nor 100 times the
+    queries suffice, where there is no seed part, and of queries where two seeds cannot be tested in such a family.
     """
-    level, share = (1 - confidence) / family, np.nan_to_num(result.seed_share)[..., None]
-    variance, f, query_df = (value[..., None] for value in (result.variance, result.seed_df, result.query_df))
+    level, share = (1 - confidence) / family, np.nan_to_num(result.seed_share)
+    few = family > MAX_FAMILY_OF_TWO_SEEDS
 
-    def first_enough(seed_factor: np.ndarray, query_factor: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        seed_part, query_part = variance * share / seed_factor, variance * (1 - share) / query_factor
-        total, more = seed_part + query_part, np.maximum(seed_factor * (f + 1) - 1, 1)
+    def is_enough(seed_factor: np.ndarray, query_factor: np.ndarray) -> np.ndarray:
+        seed_part, query_part = result.variance * share / seed_factor, result.variance * (1 - share) / query_factor
+        f = np.maximum(seed_factor * (result.seed_df + 1) - 1, 1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            w = seed_part / total
-            df = 1 / (w**2 / more + (1 - w) ** 2 / (query_factor * (query_df + 1) - 1))
-        enough = minimum_detectable_effect(total, df, level, TARGET_POWER) <= np.abs(result.estimate)[..., None]
-        return np.where(enough.any(axis=-1), numbers[enough.argmax(axis=-1)], np.nan)
+            w = np.nan_to_num(seed_part / (seed_part + query_part))
+            df = degrees_of_freedom(w, f, query_factor * (result.query_df + 1) - 1)
+        variance = np.where(result.variance > 0, seed_part + query_part, np.nan)
+        critical = _critical_value(level, family, variance, w, f, float(result.query_df.flat[0]))
+        return minimum_detectable_effect(variance, df, level, TARGET_POWER, critical) <= np.abs(result.estimate)
 
-    candidates = _SEED_CANDIDATES[seeds <= _SEED_CANDIDATES].astype(float)
-    by_seeds = first_enough(candidates / seeds, np.ones(len(candidates)), candidates)
-    by_queries = first_enough(np.ones(len(_QUERY_MULTIPLES)), _QUERY_MULTIPLES, queries * _QUERY_MULTIPLES)
-    return np.where(share[..., 0] > 0, by_seeds, np.nan), by_queries
+    ones = np.ones_like(share)
+    candidates = _SEED_CANDIDATES[max(seeds, 3 if few else 2) <= _SEED_CANDIDATES]
+    by_seeds = _first(lambda at: is_enough(candidates[at] / seeds, ones), candidates, share.shape)
+    by_queries = _first(lambda at: is_enough(ones, _QUERY_MULTIPLES[at]), queries * _QUERY_MULTIPLES, share.shape)
+    return np.where(share > 0, by_seeds, np.nan), np.where(few & result.two_seeds, np.nan, by_queries)
+
+
+def _first(is_enough: Callable[[np.ndarray], np.ndarray], numbers: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The first of ascending numbers from which on it is enough, by bisection; NaN where none is."""
+    low, high = np.zeros(shape, int), np.full(shape, len(numbers))
+    while (low < high).any():
+        middle = np.minimum((low + high) // 2, len(numbers) - 1)
+        enough = is_enough(middle)
+        low, high = np.where((low < high) & ~enough, middle + 1, low), np.where((low < high) & enough, middle, high)
+    return np.where(low < len(numbers), np.append(numbers.astype(float), np.nan)[low], np.nan)
 
 
 # ---- Pairs of methods ----------------------------------------------------------------------------------------------
@@ -152,21 +150,11 @@ PAIR_COLUMNS = (
 
 @dataclass(frozen=True)
 class RandomFactors:
-    """What is random in a study's runs.
+    """What is random in a study's runs; all are names of methods."""
 
-    Attributes:
-        fixed: methods that are one model, which cannot be trained again.
-        exact: methods whose values are computed and not estimated (chance).
-        paired: methods whose seeds are paired: seed s of each starts from the same pre-trained backbone.
-
-    Example:
-        >>> RandomFactors(fixed=frozenset({"zero_shot"})).fixed
-        frozenset({'zero_shot'})
-    """
-
-    fixed: frozenset[str] = frozenset()
-    exact: frozenset[str] = frozenset()
-    paired: frozenset[str] = frozenset()
+    fixed: frozenset[str] = frozenset()  # one model, which cannot be trained again
+    exact: frozenset[str] = frozenset()  # values are computed and not estimated (chance)
+    paired: frozenset[str] = frozenset()  # seed s of each starts from the same pre-trained backbone
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RandomFactors:
@@ -189,18 +177,8 @@ def compare_pair(
 
     Args:
         totals: method → (…, S, C) sums over clusters, seeds in ascending order.
-        pair: first and second.
         sizes: (C,) queries of each cluster.
-        confidence: of the interval.
-        random: which factors are random.
         reach: the greatest possible difference, (…).
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> hits = {name: rng.binomial(1, 0.5, (3, 50)) for name in ("a", "b")}  # three seeds, 50 clusters
-        >>> result, procedure = compare_pair(hits, ("a", "b"), np.ones(50, dtype=int), 0.95, ALL_RANDOM)
-        >>> result.estimate.shape, procedure
-        ((), 't over training seeds and clusters of queries')
     """
     first, second = (totals[name] for name in pair)
     counts, fixed = (first.shape[-2], second.shape[-2]), [name in random.fixed for name in pair]
@@ -224,13 +202,8 @@ def pair_rows(
 ) -> list[dict[str, Any]]:
     """Rows of :data:`PAIR_COLUMNS` for one setting and direction.
 
-    Args:
-        block: ranks of all runs.
-        totals: method → (K, S, C) of the metrics.
-        pairs: the declared family, as far as both methods have results here.
-        draws: of the bootstrap.
-        confidence: of the intervals.
-        random: which factors are random.
+    ``totals``: method → (K, S, C) of the metrics. ``pairs`` are the declared family, as far as both methods have
+    results here.
     """
     if not pairs:
         return []
@@ -281,14 +254,19 @@ def _detectable_differences(family: list[Inference], tested: np.ndarray, confide
         for name in ("variance", "df", "seed_share", "seed_df", "query_df")
     )
     variance = np.where(tested, variance, np.nan)
-    critical = None
-    if len(family) > 1:
-        critical = np.full(variance.shape, np.nan)
-        known = np.isfinite(variance) & (df > 0)
-        critical[known] = behrens_fisher_quantile(
-            level, np.nan_to_num(share[known]), seed_df[known], float(query_df.flat[0])
-        )
+    critical = _critical_value(level, len(family), variance, np.nan_to_num(share), seed_df, float(query_df.flat[0]))
     return minimum_detectable_effect(variance, df, level, TARGET_POWER, critical)
+
+
+def _critical_value(
+    level: float, family: int, variance: np.ndarray, share: np.ndarray, seed_df: np.ndarray, query_df: float
+) -> np.ndarray | None:
+    """The statistic that is significant at ``level`` in a family of tests; None: Student's, of a single one."""
+    if family == 1:
+        return None
+    critical, known = np.full(variance.shape, np.nan), variance > 0
+    critical[known] = behrens_fisher_quantile(level, share[known], seed_df[known], query_df)
+    return critical
 
 
 def net_win_share(block: RankBlock, first: str, second: str, metric: str) -> float:
@@ -299,7 +277,7 @@ def net_win_share(block: RankBlock, first: str, second: str, metric: str) -> flo
     """
     a, b = (block.values(method, metric).mean(axis=0) for method in (first, second))
     gain = (b - a) if METRICS[metric].lower_is_better else (a - b)
-    tolerance = 1e-9 * np.maximum(np.abs(a), np.abs(b))  # a difference in the last bits is none
+    tolerance = 1e-9 * np.maximum(np.abs(a), np.abs(b))  # a difference in the last bits does not count
     return float((gain > tolerance).mean() - (gain < -tolerance).mean())
 
 
@@ -338,13 +316,8 @@ ACCURACY_PAIR_COLUMNS = ("first", "second", "difference", "low", "high", "p", "p
 def accuracy_interval(credits: np.ndarray, confidence: float, fixed: bool = False) -> dict[str, Any]:
     """Mean accuracy in percent with its interval by :func:`rewind.statistics.inference.mean_inference`.
 
-    Args:
-        credits: (S, n) credit for each of n images with each of S seeds, 0 to 1 (a tie earns a part).
-        confidence: of the interval.
-        fixed: one model, which cannot be trained again.
-
-    Returns:
-        ``seeds``, ``estimate``, ``std`` (over seeds; NaN for one), ``low``, ``high``, ``procedure``, ``df``.
+    ``credits``: (S, n) credit for each of n images with each of S seeds, 0 to 1 (a tie earns a part). ``std`` is over
+    seeds; NaN for one.
 
     Example:
         >>> row = accuracy_interval(np.array([[1, 1, 0, 1], [1, 0, 0, 1]]), confidence=0.95)
@@ -374,14 +347,9 @@ def accuracy_pairs(
 ) -> pd.DataFrame:
     """Differences of accuracy, in percentage points, paired over the images, as those of ranks are over queries.
 
-    Args:
-        credits: method → (S, n), see :func:`accuracy_interval`; the same images in the same order.
-        pairs: the declared family of Holm's correction; pairs of which a method is missing are left out.
-        confidence: of the intervals.
-        random: which factors are random.
-
-    Returns:
-        Columns :data:`ACCURACY_PAIR_COLUMNS`, one row per pair.
+    ``credits``: method → (S, n), see :func:`accuracy_interval`; the same images in the same order. ``pairs`` are the
+    declared family of Holm's correction; pairs of which a method is missing are left out. One row of
+    :data:`ACCURACY_PAIR_COLUMNS` per pair.
     """
     percent = {name: 100 * np.asarray(values, dtype=float) for name, values in credits.items()}
     family = [(first, second) for first, second in pairs if first in percent and second in percent]

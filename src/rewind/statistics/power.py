@@ -19,7 +19,7 @@ from scipy.special import ndtr, stdtrit
 
 from rewind.statistics.blocks import RankBlock
 from rewind.statistics.bounds import behrens_fisher_quantile
-from rewind.statistics.inference import MAX_FAMILY_OF_TWO_SEEDS, MIN_REMAINING_SHARE
+from rewind.statistics.inference import MAX_FAMILY_OF_TWO_SEEDS, MIN_REMAINING_SHARE, degrees_of_freedom
 from rewind.statistics.pairs import minimum_detectable_effect
 from rewind.statistics.simulation import Design, joint_hit_probability, shared_number
 from rewind.statistics.variance import VarianceComponents, variance_components
@@ -28,16 +28,10 @@ from rewind.statistics.variance import VarianceComponents, variance_components
 
 
 class MethodCorrelation(NamedTuple):
-    """What the ranks of a study say about R@1.
+    """R@1 of a study's methods: how often seeds differ, and how strongly methods correlate."""
 
-    Attributes:
-        disagreement: percent of queries on which two seeds of a method differ.
-        alike: latent correlation of each pair of methods, as :class:`~rewind.statistics.simulation.Design` has it,
-            ascending; empty where it cannot be estimated.
-    """
-
-    disagreement: float
-    alike: tuple[float, ...]
+    disagreement: float  # percent of queries on which two seeds of a method differ
+    alike: tuple[float, ...]  # latent, of each pair of methods, as in Design; ascending; empty where not estimable
 
 
 def between_method_correlation(block: RankBlock, cluster: float) -> MethodCorrelation | None:
@@ -45,11 +39,8 @@ def between_method_correlation(block: RankBlock, cluster: float) -> MethodCorrel
 
     With query parts max(B − E, 0), which are free of seed noise, the correlation of two methods' hits is
     ``1 − (query part of the difference) / (sum of the two query parts)``, because the variance of a difference lacks
-    what both share. The model converts it into a correlation of latent values.
-
-    Args:
-        block: the ranks in one setting and direction.
-        cluster: mean number of queries of a cluster.
+    what both share. The model converts it into a correlation of latent values. ``cluster`` is the mean number of
+    queries of a cluster.
     """
     hits = {name: block.values(name, "R@1") / 100 for name, runs in block.higher.items() if len(runs) > 1}
     if not hits:
@@ -104,26 +95,15 @@ _SEED_COUNTS = (2, 3, 5, 10, 30, 100, 1000)  # numbers of seeds of which the sma
 
 @dataclass(frozen=True)
 class ModelVariances:
-    """Variances of R@1 as a share of 1.
+    """Variances of R@1 as a share of 1."""
 
-    Attributes:
-        shift: of the effect of a seed on all queries alike.
-        retrained: of the effect of retraining one method once on single queries, averaged over the queries.
-        query: of the difference between two methods over draws of queries, with their seeds averaged out.
-
-    Example:
-        >>> variances = model_variances(Design(queries=1000, cluster=2, seed_sd=1.0))
-        >>> round(variances.shift, 6), variances.retrained < variances.query
-        (0.0001, True)
-    """
-
-    shift: float
-    retrained: float
-    query: float
+    shift: float  # of the effect of a seed on all queries alike
+    retrained: float  # of the effect of retraining one method once on single queries, averaged over the queries
+    query: float  # of the difference between two methods over draws of queries, with their seeds averaged out
 
     @property
     def run(self) -> float:
-        """Of one run around its method: the spread over seeds that tables print, squared."""
+        """Variance of one run around its method: the spread over seeds that tables print, squared."""
         return self.shift + self.retrained
 
 
@@ -152,8 +132,8 @@ def query_correlation(design: Design, alike: float) -> float:
 def with_seed_spread(design: Design, total: float) -> Design:
     """The design whose runs have a standard deviation over seeds of ``total`` points of R@1.
 
-    Where the design's disagreement alone would give a larger one, the disagreement is reduced and no common shift is
-    left.
+    Where the design's disagreement by itself would give a larger one, the disagreement is reduced and no common shift
+    is left.
     """
     retrained = model_variances(replace(design, seed_sd=0)).retrained
     shift_variance = (total / 100) ** 2 - retrained
@@ -202,10 +182,9 @@ def query_limited_effect(design: Design, power: float = 0.8, level: float = 0.05
     left of the error, or what some number of seeds detects if that is less: with a handful of clusters the seeds' part
     is known better than the queries', so that a few seeds can beat the limit.
 
-    Returns:
-        0 where the queries' part of the error is 0 and they set no limit: methods that succeed and fail together, or
-        an estimate of that part which is 0. inf above 100 points, and with a single cluster, which says nothing about
-        others.
+    The effect is 0 where the queries' part of the error is 0 and they set no limit: methods that succeed and fail
+    together, or an estimate of that part which is 0. It is inf above 100 points, and with a single cluster, which tells
+    nothing about others.
     """
     variances, clusters = model_variances(design), design.queries / design.cluster
     variance = variances.query + (2 * variances.retrained if design.seeds == 1 else 0.0)
@@ -225,17 +204,11 @@ def query_limited_effect(design: Design, power: float = 0.8, level: float = 0.05
 def few_clusters_effect(
     clusters: int, cluster: float = 1, r1: float = 40.0, level: float = 0.05, power: float = 0.8
 ) -> tuple[float, float]:
-    """Detectable difference in points of R@1 with few clusters, with any number of seeds: smallest and largest.
+    """Detectable difference in points of R@1 with few clusters (at least 2) and any number of seeds: smallest, largest.
 
     The range is over how alike methods may be (:data:`CORRELATION_RANGE`) and how often seeds may disagree (never, or
     on the usual share of queries). For a study with too few clusters for letters: how large a difference would have to
-    be.
-
-    Args:
-        clusters: number of clusters of queries; at least 2.
-        cluster: queries of each.
-        r1: R@1 of the methods in percent.
-        level, power: as in :func:`query_limited_effect`, of a single comparison.
+    be. ``cluster`` is the queries of each, ``r1`` the methods' R@1 in percent, and the comparison a single one.
     """
     base = Design(queries=round(clusters * cluster), cluster=cluster, r1=r1)
     cases = [
@@ -267,8 +240,7 @@ def _draw_thresholds(design: Design, level: float, seed: int, family: int = 1) -
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.nan_to_num(seed_sum / variance)
         f = np.where(seed_sum > 0, seed_sum**2 / ((seed_parts**2).sum(axis=0) / (seeds - 1)), 1)
-        k = np.maximum(1, 2 - 2 / f)
-        df = 1 / (share**k / f + (1 - share) ** k / (clusters - 1))
+        df = degrees_of_freedom(share, f, clusters - 1)
     level /= family
     critical = stdtrit(df, 1 - level / 2)
     if family > 1:

@@ -64,7 +64,7 @@ def read_near_ties(runs: Iterable[RunKey], folder: str) -> dict[RunKey, float]:
 
 
 def read_reranked(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str, Any]]:
-    """Run → what it scored again, of runs that scored the first results of another method alone.
+    """Run → what it scored again, for runs that scored only the first results of another method.
 
     See :func:`rewind.evaluation.rerank.compute_reranked`.
     """
@@ -74,7 +74,7 @@ def read_reranked(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str,
 
 
 def read_captions_cut(runs: Iterable[RunKey], folder: str) -> dict[RunKey, dict[str, int]]:
-    """Run → how many captions its towers cut, of runs with a model by name as towers.
+    """Run → how many captions its towers cut, for runs with a model by name as towers.
 
     See :class:`rewind.data.score_matrix.CaptionsCut`.
     """

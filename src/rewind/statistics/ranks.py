@@ -37,13 +37,10 @@ def rank_by_mean(values: np.ndarray, lower_is_better: bool = False) -> np.ndarra
 
 
 def rank_bounds(better: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the intervals of ranks.
+    """Ends of the intervals of ranks, (…, K) each.
 
-    Args:
-        better: (…, K, K) bool: whether the method of the row is significantly better than that of the column.
-
-    Returns:
-        (…, K) 1 + the number of methods that are significantly better, and K − the number that are significantly worse.
+    1 + the number of methods that are significantly better, and K − the number that are significantly worse. ``better``
+    is (…, K, K) bool: whether the method of the row is significantly better than that of the column.
 
     Example:
         >>> better = np.array([[0, 1, 1], [0, 0, 0], [0, 0, 0]], dtype=bool)  # the first is better than the others
@@ -57,16 +54,12 @@ def rank_bounds(better: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def method_ranks(
     intervals: pd.DataFrame, pairs: pd.DataFrame, compared: Collection[str], confidence: float
 ) -> pd.DataFrame:
-    """Rank of every compared method in every setting, direction and tested metric.
+    """Rows of :data:`METHOD_RANK_COLUMNS`: ranks of compared methods in every setting, direction and tested metric.
 
-    Args:
-        intervals, pairs: of :func:`rewind.statistics.comparisons.compare_methods`.
-        compared: methods that are ranked among each other; those without a result in a setting have no rank there.
-        confidence: of all intervals of a setting, direction and metric together.
-
-    Returns:
-        Columns :data:`METHOD_RANK_COLUMNS`. No row of a setting and direction where fewer than two methods have
-        results, where two of them were not compared with each other, or where no comparison has a p-value.
+    ``intervals`` and ``pairs`` are those of :func:`rewind.statistics.comparisons.compare_methods`; ``confidence`` is
+    that of all intervals of a setting, direction and metric together. A method without a result has no rank there.
+    There is no row of a setting and direction where fewer than two methods have results, where two of them were not
+    compared with each other, or where no comparison has a p-value.
     """
     rows: list[dict[str, Any]] = []
     means = intervals[intervals["metric"].isin(tested_metrics()) & intervals["method"].isin(list(compared))]

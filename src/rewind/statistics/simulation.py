@@ -37,54 +37,36 @@ _MAX_DISAGREEMENT = 200 * _REFERENCE_R1 * (1 - _REFERENCE_R1)  # percent: 2p(1 �
 
 @dataclass(frozen=True)
 class Design:
-    """A study to simulate.
+    """A study to simulate; spreads are standard deviations in points of R@1.
 
     Attributes:
         seeds: per method; one number, or one for each method. 1 is a fixed model, tested over queries.
-        queries: of every method, a multiple of ``cluster``.
         cluster: queries of each cluster; :mod:`rewind.statistics.power` also takes a mean that is not a whole number.
-        seed_sd: standard deviation in points of R@1 of the effect of a seed on all queries alike; one number, or one
-            for each method. The effect of retraining on single queries (``disagreement``) adds to the spread of R@1
-            over seeds.
+        seed_sd: effect of a seed on all queries alike; one number, or one for each method. The effect of retraining on
+            single queries (``disagreement``) adds to the spread of R@1 over seeds.
         disagreement: percent of queries whose R@1 differs between two seeds of a method (without ``seed_sd``) if R@1
             is 40%. At another R@1 it is in proportion to p·(1 − p): near 0 or 100% seeds cannot differ as often.
-        r1: R@1 of the methods in percent.
-        difference: points of R@1 by which the last method is better.
-        methods: their number.
-        gallery: largest rank.
-        alike: correlation between two methods of what their seeds share.
-        together: correlation between two queries of a cluster.
-        pretraining_sd: standard deviation in points of R@1 of the effect of the pre-training on a run.
         pretraining: ``per seed``, drawn for every seed and shared by the methods' runs with that seed; ``once``,
             drawn for the study, so that no seed redraws it.
-        pretraining_alike: correlation between two methods of the effects of one pre-training.
-
-    Example:
-        >>> design = Design(seeds=3, queries=100, cluster=2)
-        >>> design.clusters, design.seeds_each
-        (50, (3, 3, 3))
-        >>> draw_ranks(design, replicates=4, rng=np.random.default_rng(0)).shape  # studies, methods, seeds, queries
-        (4, 3, 3, 100)
     """
 
     seeds: int | tuple[int, ...] = 3
-    queries: int = 1000
+    queries: int = 1000  # of every method, a multiple of ``cluster``
     cluster: float = 2
     seed_sd: float | tuple[float, ...] = 1.0
     disagreement: float = 10.0
-    r1: float = 40.0
-    difference: float = 0.0
+    r1: float = 40.0  # R@1 of the methods in percent
+    difference: float = 0.0  # points of R@1 by which the last method is better
     methods: int = 3
-    gallery: int = 1000
-    alike: float = 0.8
-    together: float = 0.5
-    pretraining_sd: float = 0.0
+    gallery: int = 1000  # largest rank
+    alike: float = 0.8  # correlation between two methods of what their seeds share
+    together: float = 0.5  # correlation between two queries of a cluster
+    pretraining_sd: float = 0.0  # effect of the pre-training on a run
     pretraining: str = PRETRAINED_PER_SEED
-    pretraining_alike: float = 1.0
+    pretraining_alike: float = 1.0  # correlation between two methods of the effects of one pre-training
 
     @property
     def clusters(self) -> int:
-        """Number of clusters."""
         return self.queries // self.whole_cluster
 
     @property
@@ -96,7 +78,6 @@ class Design:
 
     @property
     def seeds_each(self) -> tuple[int, ...]:
-        """Seeds of each method."""
         return self.seeds if isinstance(self.seeds, tuple) else (self.seeds,) * self.methods
 
     @property
@@ -152,14 +133,7 @@ class Design:
 
 
 def shared_number(numbers: Number | tuple[Number, ...]) -> Number:
-    """The one number that a design has for all methods; power is not computed for methods whose numbers differ.
-
-    Raises:
-        TypeError: if there is one for each method.
-
-    >>> shared_number(Design(seeds=3).seeds)
-    3
-    """
+    """The one number that a design has for all methods; power is not computed for methods whose numbers differ."""
     if isinstance(numbers, tuple):
         raise TypeError(f"one number for all methods is needed, not {numbers}")
     return numbers
@@ -191,7 +165,7 @@ def draw_ranks(design: Design, replicates: int, rng: np.random.Generator) -> np.
     S is the largest number of seeds of a method. A method with fewer uses its first ones, which share their
     pre-training with the same seeds of the others.
     """
-    # The order of the draws fixes the results of a seed: do not change it. Sums are made in place to save memory.
+    # The order of the draws fixes the results of a seed: do not change it. Sums are computed in place to save memory.
     lead = (replicates, design.methods, max(design.seeds_each))
     shared, alike = design.shared, design.alike
     queries: np.ndarray = np.float32(np.sqrt(shared * alike)) * _clustered_normals(design, (replicates, 1, 1), rng)

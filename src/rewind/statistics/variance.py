@@ -1,7 +1,7 @@
 """Variance components: what training seeds and clusters of queries add to the error of a mean, in closed form.
 
-Apart from the intervals that are made of them (:mod:`rewind.statistics.inference`), so that jobs which only rank
-queries need not import SciPy. The symbols are those of docs/statistics.md.
+Separate from the intervals that are computed from them (:mod:`rewind.statistics.inference`), so that jobs which only
+rank queries need not import SciPy. The symbols are those of docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -20,20 +20,15 @@ RELATIVE_ROUNDING = 1e-12
 class Clusters:
     """Which queries belong together.
 
-    Attributes:
-        order: (Q,) queries sorted by cluster.
-        starts: (C,) where each cluster begins in that order.
-        sizes: (C,) queries of each cluster.
-
     Example:
         >>> clusters = Clusters.of(np.array(["dog", "cat", "dog"]))
         >>> clusters.totals(np.array([1, 0, 1])).tolist()  # cat, dog
         [0, 2]
     """
 
-    order: np.ndarray
-    starts: np.ndarray
-    sizes: np.ndarray
+    order: np.ndarray  # (Q,) queries sorted by cluster
+    starts: np.ndarray  # (C,) where each cluster begins in that order
+    sizes: np.ndarray  # (C,) queries of each cluster
 
     @classmethod
     def of(cls, cluster_ids: np.ndarray) -> Clusters:
@@ -49,15 +44,9 @@ class Clusters:
 
 @dataclass(frozen=True)
 class VarianceComponents:
-    """One method's mean and the parts of its variance.
+    """One method's mean and the parts of its variance; arrays are (…), residuals (…, C).
 
-    Attributes:
-        mean: (…) y, the mean over seeds of the means over queries.
-        seed: (…) A, the variance of the mean between seeds; it contains the seed × query interaction. 0 for one seed.
-        seed_df: (…) S − 1, the degrees of freedom of A; 0 for one seed, infinite for a fixed model, which has none.
-        overlap: (…) E, the interaction, which is contained in the query part B too. 0 for one seed.
-        residuals: (…, C) r, the deviation of each cluster from the mean, averaged over seeds; they sum to 0. B is
-            computed from them when it is known whether one method or a difference is asked about.
+    B, the query part, is computed from the residuals once it is known whether one method or a difference is meant.
 
     Example:
         >>> hits = np.array([[1.0, 0.0, 1.0, 1.0], [1.0, 0.0, 0.0, 1.0]])  # two seeds, four clusters of one query
@@ -66,11 +55,11 @@ class VarianceComponents:
         (0.625, 0.015625, (4,))
     """
 
-    mean: np.ndarray
-    seed: np.ndarray
-    seed_df: np.ndarray
-    overlap: np.ndarray
-    residuals: np.ndarray
+    mean: np.ndarray  # y, the mean over seeds of the means over queries
+    seed: np.ndarray  # A, the variance of the mean between seeds, with the seed × query interaction; 0 for one seed
+    seed_df: np.ndarray  # S − 1, the degrees of freedom of A; 0 for one seed, infinite for a fixed model (it has none)
+    overlap: np.ndarray  # E, the interaction, which is contained in B too; 0 for one seed
+    residuals: np.ndarray  # r, the deviation of each cluster from the mean, averaged over seeds; they sum to 0
 
     def __getitem__(self, at: Any) -> VarianceComponents:
         """The components at an index of the leading axes."""
@@ -78,15 +67,12 @@ class VarianceComponents:
 
 
 def variance_components(totals: np.ndarray, sizes: np.ndarray, fixed: bool = False) -> VarianceComponents:
-    """Mean and variance components of a method.
+    """Mean and variance components of a method, with the leading axes of ``totals``.
 
     Args:
         totals: (…, S, C) sums of the per-query values of each seed in each cluster.
         sizes: (C,) queries of each cluster.
         fixed: a model that cannot be trained again, S = 1: only queries are random.
-
-    Returns:
-        Components whose leading axes are those of ``totals``.
     """
     seeds, clusters = totals.shape[-2:]
     queries = sizes.sum()

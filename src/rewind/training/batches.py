@@ -10,20 +10,12 @@ from rewind.config.training import Batch
 def epoch_batches(
     item_of_caption: np.ndarray, cluster_of_item: np.ndarray, keys: Batch, seed: int, epoch: int
 ) -> list[np.ndarray]:
-    """Caption rows of every batch of one epoch.
+    """Caption rows of an epoch's batches, each of exactly ``keys.size`` (one of all rows if there are fewer).
 
-    Args:
-        item_of_caption: (n,) item row of each caption.
-        cluster_of_item: (m,) cluster of each item; a clip and its twin share one.
-        keys: batch size; whether twins share a batch; whether an epoch is every caption or one per item.
-        seed: the run's seed; another seed gives other captions and another order.
-        epoch: counts from 0.
-
-    Returns:
-        Arrays of exactly ``keys.size`` caption rows (one array of all rows if there are fewer). The last batch is
-        filled up from the epoch's beginning, so that every caption counts against the same number of negatives.
-        Captions of one item are spread over the epoch: a batch holds two of them only if they meet at a border between
-        rounds, or where the last batch is filled up.
+    ``item_of_caption`` is (n,), ``cluster_of_item`` (m,); a clip and its twin share a cluster. The last batch is filled
+    up from the epoch's beginning, so that every caption counts against the same number of negatives. Captions of one
+    item are spread over the epoch: a batch holds two of them only if they meet at a border between rounds, or where the
+    last batch is filled up.
 
     >>> batches = epoch_batches(np.array([0, 0, 1, 1]), np.array([0, 1]), Batch(size=2), seed=1, epoch=0)
     >>> [len(rows) for rows in batches], sorted(np.concatenate(batches).tolist())
@@ -31,7 +23,7 @@ def epoch_batches(
     """
     rng = np.random.default_rng([seed, epoch])
     by_item, turn = group_by_item(item_of_caption, rng)
-    # Round r holds the r-th caption of every item that has so many.
+    # Round r holds the r-th caption of every item that has this many.
     rounds = 1 if keys.captions == "one" else int(turn.max()) + 1
     order = np.concatenate(
         [_shuffle(by_item[turn == r], item_of_caption, cluster_of_item, keys, rng) for r in range(rounds)]
@@ -70,6 +62,6 @@ def _shuffle(
         return rng.permutation(rows)
     clusters = cluster_of_item[item_of_caption[rows]]
     names, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    # Clusters of equal size stand together, so that pairs are not split by a batch border where the size is even.
+    # Clusters of equal size are next to each other, so that no batch border splits a pair where the size is even.
     rank = rng.permutation(len(names))
     return rows[np.lexsort((rng.permutation(len(rows)), rank[codes], -sizes[codes]))]

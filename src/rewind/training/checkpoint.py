@@ -26,15 +26,7 @@ RESERVED_COLUMNS = frozenset(
 
 
 class RunState:
-    """Everything a resumed run needs besides data and configuration.
-
-    Attributes:
-        epoch, step: where the run is, counted from 0; the step within the epoch.
-        losses: losses of the epoch's steps so far.
-        logs: what the loss logged in them, by name.
-        history: one row per finished epoch.
-        best: score, epoch (counted from 1) and weights of the best validation.
-    """
+    """Everything a resumed run needs besides data and configuration."""
 
     def __init__(
         self,
@@ -50,11 +42,11 @@ class RunState:
         self.optimiser, self.schedule = optimiser, schedule
         self.scaler = torch.amp.GradScaler(device.type, enabled=keys.precision == "fp16")
         self.micro_batch = MicroBatch(keys.micro_batch)
-        self.epoch = self.step = 0
-        self.losses: list[float] = []
-        self.logs: dict[str, list[float]] = {}
-        self.history: list[dict[str, float]] = []
-        self.best: dict[str, Any] = {"score": -np.inf, "epoch": 0, "model": None}
+        self.epoch = self.step = 0  # both counted from 0; the step within the epoch
+        self.losses: list[float] = []  # of the epoch's steps so far
+        self.logs: dict[str, list[float]] = {}  # what the loss logged in them, by name
+        self.history: list[dict[str, float]] = []  # one row per finished epoch
+        self.best: dict[str, Any] = {"score": -np.inf, "epoch": 0, "model": None}  # epoch from 1
 
     def saved(self) -> dict[str, Any]:
         """Plain values and tensors, for the training state file.
@@ -112,11 +104,7 @@ class RunState:
         self.step += 1
 
     def summary(self) -> dict[str, float]:
-        """Means over the epoch's steps: the loss, and what the objective makes of its logs.
-
-        Raises:
-            RewindError: if the objective names a column as the history names another.
-        """
+        """Means over the epoch's steps: the loss, and what the objective makes of its logs."""
         means = {name: float(np.mean(values)) for name, values in self.logs.items()}
         columns = self.objective.summary(means)
         if taken := [name for name in columns if name in RESERVED_COLUMNS or name.startswith(("valid_", "zs_"))]:
@@ -144,10 +132,7 @@ class RunState:
 
 
 def check_run_state(state: Any) -> None:
-    """Refuse a state that :meth:`RunState.restore` cannot continue from: training would be another one without a word.
-
-    Raises:
-        RewindError: naming what it lacks.
+    """Refuse a state that :meth:`RunState.restore` cannot continue from: training would silently be another one.
 
     >>> check_run_state({"epoch": 1})
     Traceback (most recent call last):
@@ -170,7 +155,7 @@ class StateFile:
 
     (Snakemake deletes declared outputs of a job that is killed.) The file carries the fingerprint of the code, the
     configuration and the data that wrote it. State of another fingerprint is never mixed in: it is moved aside
-    (``<name>.other.pt``), and the run says so and starts anew.
+    (``<name>.other.pt``), and the run reports that and starts again.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -184,11 +169,7 @@ class StateFile:
         self.store, self.fingerprint = open_checkpoint_store(path), fingerprint
 
     def load(self, check: Callable[[Any], None] = lambda state: None) -> dict[str, Any] | None:
-        """The saved state, or None if there is none of this fingerprint.
-
-        Args:
-            check: raises a :class:`RewindError` for a state that cannot be continued from.
-        """
+        """The saved state, or None if there is none of this fingerprint, or ``check`` raises because of it."""
         with self.store.reading() as path:
             if path is None:
                 return None
@@ -200,7 +181,7 @@ class StateFile:
                 check_training_state(saved)
                 check(saved["state"])
             except Exception as error:  # any unreadable file means the same thing here
-                reraise_system_error(error, path)  # a disk that does not answer is no reason to begin anew
+                reraise_system_error(error, path)  # a disk that does not answer is not a reason to begin again
                 print(f"{self.store}: this training state cannot be read ({error}); {self._set_aside()}")
                 return None
         if saved["fingerprint"] != self.fingerprint:
@@ -221,7 +202,7 @@ class StateFile:
             torch.save({"fingerprint": self.fingerprint, "state": state}, path)
 
     def note(self, suffix: str, value: Any) -> str:
-        """Write ``value`` as JSON beside the state, with another suffix; returns its path or URL."""
+        """Write ``value`` as JSON next to the state, with another suffix; returns its path or URL."""
         store = self.store.beside(suffix)
         with store.writing() as path:
             write_json(path, value)

@@ -21,7 +21,7 @@ from rewind.packaged import docs_page
 
 STATE_FOLDER_KEY = "resources.state_folder"
 _FSSPEC_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
-# An upload there makes one object, which appears as a whole or not at all. Elsewhere a temporary file is renamed.
+# An upload there writes one object, which appears as a whole or not at all. Elsewhere a temporary file is renamed.
 _ATOMIC_SCHEMES = frozenset({*_FSSPEC_PACKAGES, "memory"})
 
 
@@ -88,27 +88,13 @@ def state_folder_problems(text: str) -> list[str]:
 
 
 def check_training_state(saved: Any) -> None:
-    """Refuse what is not a training state: a file may be undamaged and hold something else.
-
-    Raises:
-        RewindError: saying so.
-    """
+    """Refuse what is not a training state: a file may be undamaged and hold something else."""
     if not isinstance(saved, dict) or not {"fingerprint", "state"} <= saved.keys():
         raise RewindError("it does not hold a training state")
 
 
 class LocalStore:
-    """A file of this machine, or of a file system that it shares.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = LocalStore(Path(folder) / "state.pt")
-    ...     with store.writing() as path:
-    ...         _ = path.write_text("state")
-    ...     with store.reading() as path:
-    ...         path.read_text()
-    'state'
-    """
+    """A file of this machine, or of a file system that it shares."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -139,9 +125,6 @@ class RemoteStore:
 
     The content is uploaded from a finished local file: an object store shows it as a whole or not at all, and on any
     other file system it is uploaded under a temporary name and renamed.
-
-    Raises:
-        RewindError: whenever the store cannot be used, with what to do about it.
     """
 
     def __init__(self, url: str) -> None:
@@ -235,7 +218,7 @@ def _explain_store_error(error: Exception) -> str:
     if isinstance(error, PermissionError):
         return f"access is refused ({text}): the credentials need the right to read, write and delete there"
     if isinstance(error, FileNotFoundError):
-        return f"no such bucket or folder ({text}): make it, or correct the key"
+        return f"no such bucket or folder ({text}): create it, or correct the key"
     return (
         f"the store cannot be used ({name}: {text}): check the address (of S3 that is not Amazon's: AWS_ENDPOINT_URL) "
         "and the network, and start again"
@@ -261,10 +244,6 @@ def _fsspec() -> ModuleType:
 
 def state_path(path: str, folder: str | None = None) -> str:
     """Where a run's state is: ``results/<study>/.state/…``, or ``<folder>/<study>/…`` if a folder or URL is given.
-
-    Args:
-        path: the former, which the rule names.
-        folder: ``resources.state_folder`` of the study.
 
     >>> state_path("results/demo/.state/runs/a/seed0.pt", "s3://bucket/states/")
     's3://bucket/states/demo/runs/a/seed0.pt'

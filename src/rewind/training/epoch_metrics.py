@@ -38,9 +38,6 @@ def epoch_metrics(history: Iterable[Mapping[str, float]]) -> pd.DataFrame:
     caption of an image is correct (in the original only the one on the diagonal). What an epoch or a loss does not
     have is empty.
 
-    Args:
-        history: rows of ``history.csv``.
-
     >>> epoch_metrics([{"epoch": 1, "loss": 0.5, "logit_scale": 0.0}])[["epoch", "exp_logit_scale", "r1_t2i"]].values
     array([[ 1.,  1., nan]])
     """

@@ -40,37 +40,20 @@ T = TypeVar("T")
 
 
 class MicroBatch:
-    """How many rows are encoded at once: a number, all, or ``auto``, which halves when GPU memory runs out.
+    """How many rows are encoded at once: a number, all (None or 0), or ``auto``, which halves when GPU memory runs out.
 
     If memory runs out after the encoders, ``auto`` halves the number of pairs that a head scores at once instead.
-
-    Args:
-        key: ``training.micro_batch``: a number of rows, ``auto``, or None or 0 for the whole batch.
-
-    Attributes:
-        rows: rows encoded at once; None: the whole batch.
-        pairs: pairs scored at once; None: what rows and head allow.
-
-    >>> micro_batch = MicroBatch(16)
-    >>> micro_batch.run(lambda rows, pairs: f"{rows} rows at once", total=64, device=torch.device("cpu"))
-    '16 rows at once'
     """
 
     def __init__(self, key: int | str | None) -> None:
         self.shrinks = key == "auto"
-        self.rows: int | None = None if self.shrinks else (cast("int | None", key) or None)
-        self.pairs: int | None = None
+        self.rows: int | None = None if self.shrinks else (cast("int | None", key) or None)  # None: the whole batch
+        self.pairs: int | None = None  # None: what rows and head allow
 
     def run(self, step: Callable[[int | None, int | None], T], total: int, device: torch.device) -> T:
         """``step(rows, pairs)``, repeated with half of what was too much while memory runs out; what fits is kept.
 
-        Args:
-            step: one exact step of ``total`` rows, repeatable from the same random state.
-            total: rows of this process.
-            device: the device whose random state is restored before a repetition.
-
-        Raises:
-            RewindError: with advice, if one row does not fit, or memory runs out and ``auto`` is not set.
+        The step, of ``total`` rows of this process, must be repeatable from the same random state of ``device``.
         """
         before, rows, pairs = random_state(device), self.rows, self.pairs
         while (value := self._try(step, total)) is None:
@@ -85,7 +68,7 @@ class MicroBatch:
             )
         if self.pairs != pairs:
             print(
-                f"training.micro_batch: so many pairs cannot be scored at once in GPU memory; {self.pairs:,} "
+                f"training.micro_batch: this many pairs do not fit into GPU memory at once; {self.pairs:,} "
                 "are scored at once from now on, with the same loss and gradients."
             )
         return value
@@ -139,11 +122,7 @@ class SharedPairScores:
     The order of calls is fixed, because processes wait for one another in some: :meth:`score`, :meth:`gather`, the loss
     and its backward pass, :meth:`backward`, :meth:`collect`. On one process, and for heads that do not look at pairs,
     all of these do nothing and ``similarity`` is the retriever's own. All other attributes are the retriever's.
-
-    Args:
-        retriever: the model.
-        world: its processes.
-        text, items: leaf features of the global batch.
+    ``text`` and ``items`` are leaf features of the global batch.
     """
 
     def __init__(self, retriever: Retriever, world: World, text: Features, items: Features) -> None:
@@ -158,7 +137,7 @@ class SharedPairScores:
     def score(self) -> None:
         """Score this process's texts, with copies of the features as inputs.
 
-        The copies get this process's gradient alone. Features themselves get the loss's own gradient, which is the same
+        The copies get only this process's gradient. Features themselves get the loss's own gradient, which is the same
         on every process and must not be summed over them.
         """
         if self.world.size > 1:
@@ -205,11 +184,7 @@ AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class StepLoss:
-    """A step's loss and what it logs, as plain numbers; the same on every process.
-
-    >>> StepLoss(0.5, {"temperature": 0.07}).value
-    0.5
-    """
+    """A step's loss and what it logs, as plain numbers; the same on every process."""
 
     value: float
     logs: dict[str, float]
@@ -228,45 +203,24 @@ def exact_step(
 ) -> StepLoss:
     """The loss of a global batch, with its gradients left in ``.grad`` (what was there before is dropped).
 
+    If the loss is not finite, no gradients are computed.
+
     Args:
-        retriever: the model.
         objective: ``(retriever, text, items, batch) -> Loss``; it sees features and entries of the whole global batch
             (on several processes without ``pixels`` and ``frames``).
         batch: this process's share of the global batch, every entry (n, ...), on the model's device.
         micro_batch: rows encoded at once; None, 0, or n and more: all n. A retriever that scores pairs in chunks (it
-            has a number ``pairs_at_once``) scores at most the pairs of so many texts at once.
+            has a number ``pairs_at_once``) scores at most the pairs of this many texts at once.
         pairs: pairs scored at once by such a retriever, if that is less.
         precision: ``fp32`` (the model's own), or autocast to ``bf16`` or ``fp16``.
         scaler: scales the loss before it goes backward; the gradients come out scaled.
         world: the processes that share the global batch. Random numbers: all ranks must enter with the same state and
             leave with the same state; dropout in the towers differs by rank, in the loss it does not.
 
-    Returns:
-        The loss and its logs. If the loss is not finite, no gradients are computed.
-
     Raises:
         RewindError: for a batch norm in training mode, whose result depends on the rows encoded together, unless the
             whole batch is encoded at once.
         ScoringOutOfMemory: if memory runs out after the encoders, with micro-batches.
-
-    >>> class Linear(Retriever):
-    ...     def __init__(self):
-    ...         super().__init__()
-    ...         self.weight = torch.nn.Parameter(torch.eye(4))
-    ...     def encode_text(self, batch):
-    ...         return {"text": batch["text"] @ self.weight}
-    ...     def encode_items(self, batch):
-    ...         return {"items": batch["frames"]}
-    ...     def similarity(self, text, items):
-    ...         return text["text"] @ items["items"].T
-    >>> def loss(retriever, text, items, batch):
-    ...     return Loss(-retriever.similarity(text, items).log_softmax(dim=1).diagonal().mean())
-    >>> model, batch, gradients = Linear(), {"text": torch.randn(6, 4), "frames": torch.randn(6, 4)}, []
-    >>> for rows in (6, 2):  # at once, and in three micro-batches
-    ...     _ = exact_step(model, loss, batch, rows)
-    ...     gradients.append(model.weight.grad)
-    >>> torch.allclose(*gradients, atol=1e-6)
-    True
     """
     first = next(iter(batch.values()))
     step = _GradCacheStep(retriever, objective, first.device, precision, scaler or torch.amp.GradScaler(enabled=False))
@@ -280,20 +234,16 @@ def exact_step(
 
 
 class ScoringOutOfMemory(torch.cuda.OutOfMemoryError):
-    """Memory ran out while similarities and loss were computed, where smaller micro-batches alone do not help.
-
-    Attributes:
-        pairs: how many pairs were scored at once; None if the retriever has no such number.
-    """
+    """Memory ran out while similarities and loss were computed, where smaller micro-batches alone do not help."""
 
     def __init__(self, pairs: int | None, message: str) -> None:
         super().__init__(message)
-        self.pairs = pairs
+        self.pairs = pairs  # scored at once; None if the retriever has no such number
 
 
 @contextlib.contextmanager
 def _limit_pairs_at_once(retriever: Retriever, most: int, pairs: int | None) -> Iterator[None]:
-    """Inside the block, let the retriever score at most so many pairs at once, if it scores pairs in chunks."""
+    """Inside the block, let the retriever score at most this many pairs at once, if it scores pairs in chunks."""
     own = retriever.pairs_at_once
     if own is None:
         yield
@@ -397,10 +347,8 @@ class _GradCacheStep:
     def continue_backward(self, chunks: list[Features], states: list[Any], gradients: list[Features]) -> None:
         """Part 3: encode again with gradient and continue the cached gradients of the features into the towers.
 
-        Args:
-            chunks: micro-batches.
-            states: the random state before each in part 1: the same dropout gives the same features.
-            gradients: of the features of texts, items and hard negatives, every entry (rows of all chunks, ...).
+        The same random ``states`` as in part 1, one before each chunk, mean the same dropout, and so the same features.
+        ``gradients`` of texts, items and hard negatives have rows of all chunks.
         """
         after = random_state(self.device)
         start = 0
@@ -448,15 +396,7 @@ def random_state(device: torch.device) -> list[Tensor]:
 
 
 def set_random_state(state: list[Tensor], device: torch.device) -> None:
-    """Restore what :func:`random_state` returned; a state taken without CUDA leaves CUDA's generator alone.
-
-    >>> cpu = torch.device("cpu")
-    >>> state = random_state(cpu)
-    >>> first = torch.rand(3)
-    >>> set_random_state(state, cpu)
-    >>> torch.equal(torch.rand(3), first)
-    True
-    """
+    """Restore what :func:`random_state` returned; a state taken without CUDA leaves CUDA's generator alone."""
     torch.set_rng_state(state[0])
     if device.type == "cuda" and len(state) > 1:
         torch.cuda.set_rng_state(state[1], device)

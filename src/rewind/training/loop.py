@@ -35,11 +35,7 @@ _BACKBONE_METHODS = {"gradient_checkpointing": "checkpoint_towers", "compile": "
 
 
 def check_speed(retriever: Retriever, keys: Training) -> None:
-    """Refuse a retriever whose backbone cannot do what the keys ask for.
-
-    Raises:
-        RewindError: naming the key.
-    """
+    """Refuse a retriever whose backbone cannot do what the keys ask for."""
     for key, method in _BACKBONE_METHODS.items():
         if not getattr(keys, key):
             continue
@@ -54,9 +50,6 @@ def speed_up(retriever: Retriever, keys: Training) -> None:
 
     Call it once the retriever is on its device. Parameters, their names and the state dict stay as they are; a compiled
     tower computes the same up to rounding.
-
-    Raises:
-        RewindError: if the retriever has no backbone that can, or if torch.compile does not work on this machine.
     """
     check_speed(retriever, keys)
     for key, method in _BACKBONE_METHODS.items():
@@ -98,14 +91,7 @@ class Learner(Protocol):
 
 
 def training_step(learner: Learner, batch: Features, keys: Training, world: World = SINGLE_PROCESS) -> StepLoss:
-    """Update a learner with this process's share of a global batch; if the loss is not finite, nothing changes.
-
-    Args:
-        learner: the retriever, its loss and its optimiser.
-        batch: this process's rows of the global batch.
-        keys: of the run.
-        world: the processes that share the batch.
-    """
+    """Update a learner with this process's share of a global batch; if the loss is not finite, nothing changes."""
     retriever, optimiser, scaler = learner.retriever, learner.optimiser, learner.scaler
     batch = {name: value.to(learner.device, non_blocking=True) for name, value in batch.items()}
 
@@ -139,11 +125,7 @@ Validate = Callable[[Retriever], dict[str, float]]
 
 
 def freeze(retriever: Retriever, towers: Sequence[str]) -> None:
-    """Stop gradients into the named towers (``text``, ``visual``).
-
-    Raises:
-        RewindError: if the retriever has no towers.
-    """
+    """Stop gradients into the named towers (``text``, ``visual``)."""
     if towers and retriever.backbone is None:
         raise RewindError(
             f"training.freeze: {type(retriever).__name__} has no towers to freeze; give the method "
@@ -170,23 +152,13 @@ def train_model(
 ) -> list[dict[str, float]]:
     """Train in place; the retriever ends with the weights of its best validation score, or of its last epoch.
 
-    A run that was killed continues from ``state`` and ends with the same bits as an uninterrupted one on the same
-    hardware. Every process of ``world`` calls this with the same arguments; all validate, and rank 0 saves.
+    A run that was killed continues from ``state``. Every process of ``world`` calls this with the same arguments; all
+    validate, and rank 0 saves.
 
     Args:
-        retriever: the model.
-        data: the training split.
-        keys: of the run.
         seed: of the run; the caller has called :func:`seed_everything` with it.
-        device: where it trains.
-        validate: scores a model in evaluation mode.
-        state: the file from which a killed run resumes.
-        name: of the run, in messages.
-        workers: decoding processes.
-        world: the processes that share every batch.
         keep: called on rank 0 with the number of every ``keep_every``-th epoch, counted from 1, once it is saved; a
             second time for the last one if the run is resumed there, since the kill may have come between the two.
-        tracker: logs the loss, learning rate and temperature of steps, and the rows of epochs.
 
     Returns:
         One row per epoch: epoch, loss, what the objective logs, lr, seconds, clips_per_second, doubtful negatives,
@@ -295,7 +267,7 @@ def _keep_epoch(keep: Callable[[int], None] | None, every: int | None, epoch: in
 
 
 def _rate_and_temperature(run: RunState) -> dict[str, float]:
-    """Of the step that ends; the temperature is exp(−logit_scale)."""
+    """Learning rate and temperature, exp(−logit_scale), of the step that ends."""
     towers = run.retriever.backbone
     rate = {"lr": run.optimiser.param_groups[-1]["lr"]}
     return rate if towers is None else rate | {"temperature": math.exp(-float(towers.logit_scale.detach()))}

@@ -32,14 +32,6 @@ class BertAdam(torch.optim.Optimizer):
 
         m ← β1·m + (1 − β1)·g,   v ← β2·v + (1 − β2)·g²,   θ ← θ − η·(m / (√v + ε) + λ·θ).
 
-    Args:
-        params: parameters, or groups of them with their own ``lr`` and ``weight_decay``.
-        lr: learning rate of groups without their own; a scheduler scales it.
-        betas: decay of the first and the second moment.
-        eps: added to the root of the second moment.
-        weight_decay: of groups without their own.
-        max_grad_norm: largest norm of one tensor's gradient.
-
     >>> weight = nn.Parameter(torch.zeros(1))
     >>> weight.grad = torch.ones(1)
     >>> BertAdam([weight], lr=0.1, betas=(0.9, 0.99), weight_decay=0.0).step()
@@ -158,15 +150,12 @@ def bert_lr_factor(step: int, steps: int, warmup: float) -> float:
 
 
 def parameter_groups(retriever: Retriever, keys: Training) -> list[dict[str, Any]]:
-    """{pretrained towers, new parameters} × {decayed, not decayed}.
+    """Groups of {new parameters, pretrained towers} × {not decayed, decayed}, in this order.
 
     Pretrained towers learn at ``lr · backbone_lr_multiplier``, new parameters, adapters among them, at ``lr``. Under
     ``adamw`` matrices are decayed; biases, norms and the logit scale are not. Under ``bert_adam`` names decide, as in
     CLIP4Clip: everything but biases is decayed, the weights of norms and the logit scale too (upstream means to exempt
     norms, but CLIP's names do not match its rule).
-
-    Returns:
-        Groups of ``params``, ``lr`` and ``weight_decay``, new parameters first.
     """
     backbone = retriever.backbone
     pretrained: set[int] = set()
@@ -189,11 +178,7 @@ def parameter_groups(retriever: Retriever, keys: Training) -> list[dict[str, Any
 
 
 def freeze_layers(retriever: Retriever, count: int | None) -> None:
-    """Stop gradients into the embeddings and the first ``count`` blocks of both towers; None freezes nothing.
-
-    Raises:
-        RewindError: if the backbone has no such blocks, or fewer of them.
-    """
+    """Stop gradients into the embeddings and the first ``count`` blocks of both towers; None freezes nothing."""
     if count is None:
         return
     if retriever.backbone is None:
@@ -226,13 +211,8 @@ def make_optimiser(
     """Optimiser and schedule for a run of ``steps`` steps; ``freeze_layers`` is applied first.
 
     A retriever's own ``parameter_groups(keys)`` replaces :func:`parameter_groups`. AdamW is fused into one kernel if
-    all parameters are on a GPU, so move the retriever and the loss there before.
-
-    Args:
-        retriever: the model.
-        keys: of the run.
-        steps: of the run.
-        loss: a loss with parameters of its own, see :func:`rewind.losses.base.loss_module`.
+    all parameters are on a GPU, so move the retriever and the loss there before. ``loss`` is a loss with parameters of
+    its own, see :func:`rewind.losses.base.loss_module`.
     """
     freeze_layers(retriever, keys.freeze_layers)
     groups = loss_parameter_groups(loss, retriever, keys)
@@ -253,14 +233,9 @@ def make_optimiser(
 
 
 def lr_factor(step: int, steps: int, warmup: float, floor: float = 0.0, from_zero: bool = False) -> float:
-    """Factor of the learning rate: linear to 1 over the first ``warmup`` share of the steps, then half a cosine down.
+    """Factor of the learning rate: linear to 1 over the first ``warmup`` share, then half a cosine down to ``floor``.
 
-    Args:
-        step: counted from 0.
-        steps: of the run.
-        warmup: share of the steps in which the factor rises.
-        floor: factor at the end.
-        from_zero: the first step has factor 0, as in SANW's original, and not 1 / (W + 1) with W steps of warm-up.
+    With ``from_zero`` step 0 has factor 0, as in SANW's original, and not 1 / (W + 1) with W steps of warm-up.
 
     >>> [round(lr_factor(step, 100, 0.1, floor=0.2), 6) for step in (10, 55, 100)]
     [1.0, 0.6, 0.2]

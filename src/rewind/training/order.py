@@ -18,7 +18,8 @@ from rewind.distributed import World
 from rewind.errors import RewindError
 from rewind.loading.encode import encode_all_texts
 from rewind.loading.frame_source import load_batches
-from rewind.loading.run_data import PreparedText, TrainingData
+from rewind.loading.run_data import TrainingData
+from rewind.loading.text import PreparedText
 from rewind.models.retriever import Features, Retriever
 from rewind.training.grad_cache import random_state, set_random_state
 from rewind.training.samplers.base import SamplerState, make_sampler
@@ -29,17 +30,9 @@ _CAPTION_BATCH = 256
 
 
 class BatchOrder:
-    """Which caption rows every step sees: of all processes together, and of this one.
+    """Which caption rows every step sees: of all processes, and of this one.
 
-    Args:
-        data: the training split.
-        keys: of the run.
-        seed: its seed.
-        world: its processes, which all see the same order.
-        saved: the sampler's state of a run that is resumed; None for a new one.
-
-    Raises:
-        RewindError: if the processes cannot share a batch equally, or what the sampler refuses.
+    ``saved`` is the sampler's state of a run that is resumed.
     """
 
     def __init__(
@@ -55,7 +48,7 @@ class BatchOrder:
             self.state = {name: value.numpy() for name, value in saved.items()}
         else:
             self._set_state(lambda: self.sampler.prepare(data, keys.batch, seed))
-        self.epoch, self.batches = 0, self._make_batches(0)  # the last epoch asked for
+        self.epoch, self.batches = 0, self._make_batches(0)  # the last epoch requested
         self.per_epoch = len(self.batches)
         world.share(len(self.batches[0]))  # a batch that cannot be shared is refused before anything runs
 
@@ -80,7 +73,7 @@ class BatchOrder:
         return rows[self.world.share(len(rows))]
 
     def keys_of(self, step: int) -> np.ndarray:
-        """What this process's batch of a step is made of: its rows (B,), or with hard negatives theirs too, (2, B)."""
+        """What this process's batch of a step is made from: its rows (B,), or (2, B) with their hard negatives'."""
         rows, epoch = self.share(step), step // self.per_epoch
         if self.data.hard_negatives is None:
             return rows
@@ -89,15 +82,10 @@ class BatchOrder:
         return np.stack([rows, self.drawn[1][rows]])
 
     def refresh(self, epoch: int, vectors: Callable[[], np.ndarray]) -> None:
-        """Renew the sampler's state if ``epoch`` is one that begins with that.
-
-        Args:
-            epoch: counted from 0.
-            vectors: returns the text vectors (n, D) of all captions; called only if they are needed.
-        """
+        """Renew the sampler's state if ``epoch``, from 0, begins with that; only then are ``vectors`` (n, D) made."""
         if self.refresh_every and epoch and epoch % self.refresh_every == 0:
             self._set_state(lambda: self.sampler.refresh(epoch, vectors(), self.state))
-            self.epoch = -1  # batches made with the former state are void
+            self.epoch = -1  # batches built with the former state are void
 
     def describe(self, epoch: int) -> dict[str, float]:
         """What the sampler says about an epoch's batches: columns of the history."""
@@ -139,10 +127,7 @@ class BatchOrder:
 def encode_all_captions(retriever: Retriever, text: PreparedText, device: torch.device) -> np.ndarray:
     """Unit text vectors of all captions under the current weights, float32 (n, D).
 
-    They are made in evaluation mode; the retriever's mode and the random state are restored.
-
-    Raises:
-        RewindError: if the retriever has no vector per caption.
+    They are computed in evaluation mode; the retriever's mode and the random state are restored.
     """
     before, training = random_state(device), retriever.training
     retriever.eval()
@@ -152,7 +137,7 @@ def encode_all_captions(retriever: Retriever, text: PreparedText, device: torch.
         if set(features) != {"text"} or features["text"].ndim != 2:
             raise RewindError(
                 f"training.batch.sampler_options: {type(retriever).__name__} does not have one vector per caption, "
-                "from which batches could be made again: set refresh_every: null."
+                "from which batches could be built again: set refresh_every: null."
             )
         return {"text": torch.nn.functional.normalize(features["text"].float(), dim=-1).cpu()}
 
@@ -173,13 +158,8 @@ def count_doubtful_negatives(
     - ``same_text_negatives``: their captions have the same words, for different items;
     - ``twin_negatives``: their items are a clip and its twin, which is what teaches the direction of time.
 
-    Two pairs of the same item are not negatives, and are not counted.
-
-    Args:
-        batches: caption rows.
-        data: the training split.
-        texts: (n,) labels of the captions' texts, see :func:`rewind.data.tokenizers.same_text_labels`; without them
-            only twins are counted.
+    Two pairs of the same item are not negatives, and are not counted. ``texts`` are (n,) labels of
+    :func:`rewind.data.tokenizers.same_text_labels`; without them only twins are counted.
     """
     same_text = twins = 0
     for rows in batches:

@@ -1,6 +1,6 @@
 """Training jobs: a run of a study, a trial of its sweep, its pre-training, and the over-fitting check before them.
 
-:class:`TrainingJob` says what a run learns from, :func:`make_validator` computes the validation metrics that choose
+:class:`TrainingJob` is what a run learns from, :func:`make_validator` computes the validation metrics that choose
 checkpoints, :func:`train_run` trains and writes weights, history and ``run.json``.
 """
 
@@ -35,7 +35,6 @@ from rewind.hashing import stable_hash
 from rewind.io.files import read_json, write_csv, write_json
 from rewind.loading.encode import encode_all_items, frame_features, tower_features
 from rewind.loading.run_data import (
-    IdentifiedText,
     PreparedSplit,
     RunData,
     build_untrained_model,
@@ -44,6 +43,7 @@ from rewind.loading.run_data import (
     job_device,
 )
 from rewind.loading.splits import check_splits
+from rewind.loading.text import IdentifiedText
 from rewind.losses.base import same_item_mask
 from rewind.models.blind import BlindBaseline
 from rewind.models.checkpoint import save_model, weights_hash
@@ -80,12 +80,7 @@ def make_validator(
     ``valid_mean R@1``; and ``valid_loss``, see :func:`infonce_of_scores`.
 
     Args:
-        split: the validation split.
         setting: setting of the scores; ``auto``: Hard where the split has twins, else Test.
-        keys: ``evaluation`` of the study.
-        device: where similarities are computed.
-        world: the processes that share the work.
-        workers: loading processes.
         zero_shot: images to classify; adds ``zs_cifar10`` in percent, which chooses no checkpoint.
         batch_size: captions of a batch of ``valid_loss``.
     """
@@ -118,13 +113,9 @@ def make_validator(
 def infonce_of_scores(similarity: np.ndarray, item_of_caption: np.ndarray, size: int) -> float:
     """InfoNCE of a model's similarities, symmetric over both directions: comparable whatever loss trains the model.
 
-    Captions are taken in their order, ``size`` at a time, each with its item; the mean over batches weights each by its
-    captions. An item is not a negative of its other captions.
-
-    Args:
-        similarity: (n, m) logits.
-        item_of_caption: (n,) column of each caption's item.
-        size: captions of a batch; a batch of fewer than two has no negatives and is left out.
+    ``similarity`` are (n, m) logits, ``item_of_caption`` (n,) columns. Captions are taken in their order, ``size`` at a
+    time, each with its item; the mean over batches weights each by its captions. A batch of fewer than two has no
+    negatives and is left out. An item is not a negative of its other captions.
 
     >>> logits = np.array([[9.0, 0.0], [0.0, 9.0]], np.float32)
     >>> infonce_of_scores(logits, np.array([0, 1]), size=2) < 0.001
@@ -149,37 +140,21 @@ def infonce_of_scores(similarity: np.ndarray, item_of_caption: np.ndarray, size:
 
 @dataclass
 class TrainingJob:
-    """What one training job learns from and resumes from.
+    """What one training job learns from and resumes from."""
 
-    Attributes:
-        name: for messages, for example ``seqTransf/seed0``.
-        spec: the configuration that it depends on.
-        seed: its seed.
-        data: ``results/data/<dataset>``.
-        dataset: the data set's name.
-        max_frames: frames per clip.
-        state: file of the training state that a killed job resumes from, a path or a URL; no output of the rule.
-        code: code hash of the stage.
-        cache: cached features of frozen towers, or the index of a frame store, if any.
-        pretrained: weights of the study's own pre-training that the run starts from, if any.
-        max_frames_tried: the values that the study's sweep chose ``max_frames`` from, if it has one.
-        tuned: the keys that trials chose for its method, which ``spec`` has already.
-        tracking: what its curves are logged with, if anything, in ``tracking_folder``.
-    """
-
-    name: str
+    name: str  # for messages, for example seqTransf/seed0
     spec: RunSpec
     seed: int
-    data: Path
+    data: Path  # results/data/<dataset>
     dataset: str
     max_frames: int
-    state: str | Path
-    code: str
-    cache: Path | None = None
-    pretrained: Path | None = None
-    max_frames_tried: list[int] | None = None
-    tuned: dict[str, Any] = field(default_factory=dict)
-    tracking: TrackerName | None = None
+    state: str | Path  # path or URL of the state that a killed job resumes from; not an output of the rule
+    code: str  # hash of the stage's code
+    cache: Path | None = None  # cached features of frozen towers, or the index of a frame store
+    pretrained: Path | None = None  # weights of the study's own pre-training that the run starts from
+    max_frames_tried: list[int] | None = None  # values that the study's sweep chose max_frames from
+    tuned: dict[str, Any] = field(default_factory=dict)  # keys that trials chose for its method; spec has them already
+    tracking: TrackerName | None = None  # what logs its curves, in tracking_folder
     tracking_folder: Path = Path()
 
     def __post_init__(self) -> None:
@@ -226,17 +201,8 @@ def train_run(
 ) -> dict[str, Any]:
     """Train one run and write its best checkpoint, per-epoch history and provenance.
 
-    Started by ``torchrun``, its processes share every batch, and rank 0 writes the files.
-
-    Args:
-        training_job: what it learns from.
-        model: safetensors file that is written.
-        history: CSV file that is written, one row per epoch.
-        record: ``run.json`` that is written.
-        metrics: CSV file of MiniCLIP's epoch metrics that is written, if given.
-
-    Returns:
-        The content of ``run.json``; empty on other ranks.
+    Started by ``torchrun``, its processes share every batch, and rank 0 writes the files. Returns the content of
+    ``run.json`` (``record``); empty on other ranks.
     """
     with join_process_group() as world:
         return _train_run(training_job, model, history, record, metrics, world)
@@ -425,12 +391,11 @@ def _pooled_pairs(split: PreparedSplit, retriever: Retriever) -> tuple[torch.Ten
 def fit_blind_run(training_job: TrainingJob, model: Path, history: Path, record: Path, metrics: Path) -> None:
     """Fit a run of :mod:`rewind.models.blind` and write the files of :func:`train_run`; it has no epochs.
 
-    Raises:
-        RewindError: where a split has no captions of both directions.
+    Each split must have captions of both directions.
     """
     began = time.monotonic()
     run_data, retriever = _untrained(training_job)
-    assert isinstance(retriever, BlindBaseline)  # the rule is of these models alone
+    assert isinstance(retriever, BlindBaseline)  # the rule is only for these models
     start = weights_hash(retriever)
     train, valid = (_with_frame_features(run_data.split(name, retriever), retriever) for name in ("train", "valid"))
     keys = training_job.spec.evaluation
@@ -456,11 +421,7 @@ def _with_frame_features(split: PreparedSplit, retriever: Retriever) -> Prepared
 
 
 def sanity_check(training_job: TrainingJob, keys: Sanity, result: Path) -> None:
-    """Over-fit a tiny subset of the training split; nothing else starts unless this succeeds.
-
-    Raises:
-        RewindError: with advice, if training R@1 stays below ``keys.min_r1``.
-    """
+    """Over-fit a tiny subset of the training split; nothing else starts unless training R@1 reaches ``keys.min_r1``."""
     with join_process_group() as world:
         _sanity_check(training_job, keys, result, world)
 

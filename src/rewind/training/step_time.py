@@ -1,4 +1,4 @@
-"""Cost of methods: time of a training step, parameters, memory, and the time of a query."""
+"""Time of a training step of several methods, in turn on the same batches."""
 
 from __future__ import annotations
 
@@ -34,16 +34,10 @@ WARM_UP_ROUNDS = 3  # not counted: kernels are chosen and memory is allocated
 
 
 def measure_step_times(jobs: Mapping[str, TrainingJob], baseline: str, rounds: int, result: str) -> None:
-    """Write ``step_time.csv``, one row per method.
+    """Write ``step_time.csv``, one row for each of ``jobs``, which learn from the same data.
 
     Columns: method, baseline, rounds, batch, seconds of a step (median over rounds), seconds_low, seconds_high
     (quartiles), ratio (median over rounds of the method's time over the baseline's), ratio_low, ratio_high, device.
-
-    Args:
-        jobs: the methods' training jobs, on the same data, the baseline's among them.
-        baseline: the method whose steps have ratio 1.
-        rounds: how often each method makes two steps.
-        result: the CSV file.
     """
     first = jobs[baseline]
     seed_everything(first.seed, first.spec.method.training.deterministic)
@@ -161,6 +155,3 @@ def _time_step(stepper: Stepper, batch: Features, device: torch.device) -> float
     stepper(batch)
     synchronise(device)
     return time.perf_counter() - began
-
-
-# ---- Parameters, memory and query time of finished runs ------------------------------------------------------------

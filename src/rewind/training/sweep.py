@@ -16,11 +16,7 @@ TRIAL_COLUMNS = ["max_frames", "valid_sum", "valid_R@1", "valid_R@5", "valid_R@1
 def choose_frames(records: list[str], default: int, table: str, best: str) -> None:
     """Choose the ``max_frames`` with the best validation R@1 + R@5 + R@10; of equals the smaller, which is cheaper.
 
-    Args:
-        records: ``run.json`` of every trial; empty for a study without a sweep.
-        default: the study's own value, for that case.
-        table: CSV file of all trials that is written.
-        best: JSON file with the choice that is written.
+    ``records`` are the ``run.json`` of all trials; a study without a sweep has none, and keeps its ``default``.
     """
     trials = [read_json(path) for path in records]
     rows = [{"max_frames": trial["max_frames"]} | trial["best"] for trial in trials]
@@ -43,10 +39,8 @@ def choose_keys(
     """Choose the keys of the trial with the best validation score; of equals the first.
 
     Args:
-        records: ``run.json`` of every trial.
         trials: name → keys, in the same order.
         metric: ``training.select_metric`` of the method, by which its checkpoints are chosen too.
-        table: CSV file of all trials that is written, the best one first.
         choice: JSON file with the keys that were chosen. Nothing else is in it: a run with the same keys stays valid
             however many trials there were.
     """

@@ -38,17 +38,9 @@ def _file_name(name: str) -> str:
 
 
 class Tracker:
-    """What a run is logged with. Every method returns at once, and none raises.
+    """What a run is logged with (``kind`` None: nothing). Every method returns at once, and none raises.
 
-    Args:
-        kind: which tracker; None: nothing is logged.
-        folder: where it writes: ``results/<study>/tracking``.
-        name: of the run, for example ``seqTransf/seed0``.
-        facts: what identifies the run, JSON-able.
-
-    >>> tracker = Tracker(None, Path("results/demo/tracking"), "meanP/seed0", {})
-    >>> tracker.log(1, {"loss": 2.3})
-    >>> tracker.finish({"valid_sum": 180.0})
+    ``folder`` is ``results/<study>/tracking``; ``facts`` identify the run and can be written as JSON.
     """
 
     def __init__(self, kind: TrackerName | None, folder: Path, name: str, facts: Mapping[str, Any]) -> None:
@@ -76,7 +68,7 @@ class Tracker:
             self.log(step, values)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Log values at a step; what is no finite number is left out."""
+        """Log values at a step; what is not a finite number is left out."""
         finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
         self._put({"step": step, "values": finite})
 
@@ -225,7 +217,7 @@ class MlflowWriter:
             self.client.log_dict(self.run_id, dict(facts), "run.json")
 
     def _experiment(self, name: str) -> str:
-        with contextlib.suppress(Exception):  # it exists, or another run makes it at this moment
+        with contextlib.suppress(Exception):  # it exists, or another run creates it at this moment
             return str(self.client.create_experiment(name))
         return str(self.client.get_experiment_by_name(name).experiment_id)
 

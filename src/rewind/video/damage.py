@@ -39,21 +39,21 @@ _STREAM = re.compile(r"\s*Stream #0:(\d+)\S*: (\w+): (\w+)")
 _PACKET = re.compile(r"demuxer\+ffmpeg -> .* pkt_pts_time:(\S+) .* duration_time:(\S+)")
 _FRAME = re.compile(r"decoder -> .*?(?:best_effort_ts_time|\bpts_time):([\d.-]+)")
 
-# Who speaks of what is written, and not of the source.
+# Parts of ffmpeg whose messages are about the output, and not about the source.
 _OUTPUT_SPEAKERS = re.compile(r"(^| )(out#|vost#|enc:|libx264|mp4( |$)|swscaler|Parsed_|fc#|vf#|graph|auto_|format)")
-# Errors that are told of intact files as well: cut at a key frame, or written by careless cameras and encoders.
+# Errors that are reported for intact files as well: cut at a key frame, or written by careless cameras and encoders.
 _HARMLESS_ERRORS = re.compile(
     r"mmco|number of reference frames|SEI type|Invalid NAL unit \d+, skip|VPS \d+ does not exist|APP fields|overread|"
     r"non.?monoton|side data"
 )
-# A decoder that goes on after an error has guessed a picture, if it says one of these; of others that is not certain.
+# A decoder that goes on after one of these errors has guessed a picture; after others that is not certain.
 _GUESSED_PICTURES = re.compile(
     r"decode failed|mismatch|error (y=|count|while|at)|bad vlc|conceal|overflow|damaged|EOB marker|Failed to parse|"
     r"invalid data|out of range|outside the valid range|too long|too many|corrupt|truncat",
     re.IGNORECASE,
 )
 _DOUBTFUL_DEMUXER_ERRORS = re.compile(r"Packet mismatch|Truncating packet|read_timestamp failed")
-# Warnings that point to damage. "edit list": says of ordinary cuts that a key frame is missing.
+# Warnings that point to damage. "edit list": reports for ordinary cuts that a key frame is missing.
 _DAMAGE_WARNINGS = re.compile(
     r"^(?!.*edit list).*(corrupt|damaged|broken|truncat|undecodable|missing|size mismatch|skipping chunk|emulating|"
     r"not a keyframe|prematurely|discontinuity|misdetection)",
@@ -71,28 +71,17 @@ class Packet(NamedTuple):
 
 @dataclass
 class SourceLog:
-    """What the log says about the source.
+    """What the log says about the source."""
 
-    Attributes:
-        demuxer: ffmpeg's name for the container.
-        stream: number of the stream of pictures; ``others``: codecs of other streams.
-        start: when the container's clock starts, in seconds.
-        probing: errors and warnings while the file was opened.
-        decoding: the same from then on, each with the number of frames decoded before it.
-        seconds: length of the stream of pictures by a tag of its own, as in Matroska; 0 where there is none.
-        packets: those of the stream of pictures.
-        frames: times of the decoded frames, in order.
-    """
-
-    demuxer: str = ""
-    stream: int = -1
-    others: list[str] = field(default_factory=list)
-    start: float = 0.0
-    probing: list[LogLine] = field(default_factory=list)
-    decoding: list[tuple[int, LogLine]] = field(default_factory=list)
-    seconds: float = 0.0
-    packets: list[Packet] = field(default_factory=list)
-    frames: list[float] = field(default_factory=list)
+    demuxer: str = ""  # ffmpeg's name for the container
+    stream: int = -1  # number of the stream of pictures
+    others: list[str] = field(default_factory=list)  # codecs of other streams
+    start: float = 0.0  # when the container's clock starts, in seconds
+    probing: list[LogLine] = field(default_factory=list)  # errors and warnings while the file was opened
+    decoding: list[tuple[int, LogLine]] = field(default_factory=list)  # later ones, after this many frames
+    seconds: float = 0.0  # of the stream of pictures by a tag of its own, as in Matroska; 0 where there is none
+    packets: list[Packet] = field(default_factory=list)  # of the stream of pictures
+    frames: list[float] = field(default_factory=list)  # times of the decoded frames, in order
 
     def is_by_demuxer(self, line: LogLine) -> bool:
         return line.speaker in ("", "in#0", f"in#0/{self.demuxer}", self.demuxer)
@@ -111,7 +100,7 @@ class SourceLog:
 
 
 def read_source_log(messages: Iterable[str]) -> SourceLog:
-    """Read the log of one source, whose option ``-debug_ts`` says the times of packets and frames.
+    """Read the log of one source, whose option ``-debug_ts`` lists the times of packets and frames.
 
     >>> log = read_source_log(["[info] Input #0, avi, from 'file:a.avi':", "[info]   Stream #0:0: Video: mpeg4 (FMP4)"])
     >>> log.demuxer, log.stream, log.others
@@ -155,7 +144,7 @@ def _read_header_line(log: SourceLog, text: str) -> None:
 
 # ---- Faults and notes ----------------------------------------------------------------------------------------------
 
-_MIN_HOLE, _HOLE_INTERVALS = 0.5, 10  # a hole in time is longer than this many seconds, and than so many frames
+_MIN_HOLE, _HOLE_INTERVALS = 0.5, 10  # a hole in time is longer than this many seconds, and than this many frames
 # Of these formats pictures follow each other at one rate: in a regular row of them two lost ones can be seen. Single
 # ones are left out by recorders.
 _RAW = ("mpegvideo", "m4v", "h264", "hevc", "mjpeg")
@@ -167,8 +156,6 @@ def find_damage(source: Path, log: SourceLog, header_seconds: float, decoded_sec
     """What is damaged in a source that was decoded with exit code 0.
 
     Args:
-        source: the file.
-        log: of :func:`read_source_log`.
         header_seconds: its length by its header, sound included; 0 where unknown.
         decoded_seconds: length of the decoded frames at the rate to which they were brought.
     """
@@ -187,10 +174,10 @@ def find_damage(source: Path, log: SourceLog, header_seconds: float, decoded_sec
 
 def _spoken_damage(log: SourceLog) -> Damage:
     """What demuxer and decoder said. Only the stream of pictures counts, and no word about the written files."""
-    # While a file is opened, decoders of its sound speak too (mp3float of mp3).
+    # While a file is opened, decoders of its sound log too (mp3float of mp3).
     opening = [line for line in log.probing if not line.speaker.startswith(tuple(log.others))]
     doubts = [line.text for line in opening if _points_to_damage(line, log)]
-    # The demuxer first: in newer ffmpegs it works beside the decoder, and who speaks first differs from run to run.
+    # The demuxer first: in newer ffmpegs it runs in parallel with the decoder, and which logs first varies by run.
     for frames, line in sorted(log.decoding, key=lambda said: not log.is_by_demuxer(said[1])):
         if _OUTPUT_SPEAKERS.search(line.speaker) or not _points_to_damage(line, log):
             continue
@@ -267,7 +254,7 @@ def _lost(log: SourceLog) -> str:
     return f"{len(lost)} of {len(log.packets)} packets give no picture (first at {lost[0]:.2f} s)" if lost else ""
 
 
-# ---- What the file itself says, where ffmpeg does not look ---------------------------------------------------------
+# ---- What the file itself states, where ffmpeg does not look -------------------------------------------------------
 
 _CUT_OFF = "cut off: the file has {} bytes, {} by its own header"
 _ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")

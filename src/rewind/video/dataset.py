@@ -43,11 +43,6 @@ def make_sources(dataset: Dataset, code: str, ready: str) -> None:
 def make_inventory(dataset: Dataset, path: str, source_folder: Path | None = None) -> None:
     """Write the inventory: the items of the annotations and the source file of each.
 
-    Args:
-        dataset: the data set.
-        path: CSV file that is written.
-        source_folder: folder of source files that the workflow makes; None: its usual place.
-
     Raises:
         RewindError: for ids that clash on this file system, or clips that are in several splits.
     """
@@ -55,7 +50,7 @@ def make_inventory(dataset: Dataset, path: str, source_folder: Path | None = Non
     refuse_name_clashes(annotations.items["item_id"], Path(path).parent, f"config/datasets/{dataset.name}.yaml")
     clusters = splits.shared_clusters(annotations.items)
     if not dataset.allow_overlap:
-        splits.check_split_overlap(dataset, clusters)  # from annotations alone, before any file is read
+        splits.check_split_overlap(dataset, clusters)  # only from annotations, before any file is read
     rows = build_inventory(dataset, annotations, videos_folder(dataset, source_folder))
     duplicates = splits.shared_sources(rows)
     splits.check_split_overlap(dataset, [*clusters, *duplicates.values()])
@@ -69,7 +64,7 @@ def make_inventory(dataset: Dataset, path: str, source_folder: Path | None = Non
 def make_shard(path: str, shard: int, settings: Video | Image, code: str, workers: int, result: str) -> None:
     """Normalise the items of one shard and pack them; those already made by the same code from the same source stay.
 
-    Beside the report ``<n>-of-<N>.csv`` are the shard, ``.tar``, and its index, ``.index.csv``.
+    Next to the report ``<n>-of-<N>.csv`` are the shard, ``.tar``, and its index, ``.index.csv``.
     """
     rows = read_csv(path)
     rows = rows[rows["shard"] == shard].reset_index(drop=True)
@@ -83,7 +78,7 @@ def join_reports(shards: list[str], max_missing: float, how_to_get: str, items: 
 
     Raises:
         RewindError: if a larger share of items than ``max_missing`` is unusable. ``report.all.csv`` and the index are
-            written before that is checked, so that they can be read then, too.
+            written before that is checked, so that they can be read even then.
     """
     reports = [read_csv(path) for path in shards]
     reports = [part for part in reports if len(part)] or reports[:1]
@@ -106,10 +101,6 @@ def mark_same_items(report: pd.DataFrame, members: list[ShardMember]) -> pd.Data
 
     Frames are coded one by one and all alike, so that clips of the same frames are the same file: a clip that is its
     own reverse (one frame, a still, a motion there and back) and its twin; or two clips from one source.
-
-    Args:
-        report: item_id and split of originals.
-        members: files of all shards, ``<id>.mp4`` and the twins', or images.
     """
     content = {member.name.rpartition(".")[0]: member.sha256 for member in members}
     first: dict[tuple[str, str], str] = {}

@@ -1,4 +1,4 @@
-"""Run ffmpeg (5.1 or newer) and read its exit code and messages."""
+"""Run ffmpeg and read its exit code and messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rewind.errors import RewindError
+from rewind.platform import FFMPEG_REMEDY
 from rewind.platform import ffmpeg_path as executable
 
 # -nostdin: ffmpeg would read keys from the terminal, and swallow what is typed for the program around it.
-# level+info: each message says its level, by which errors are told from warnings, and the header of the source is
+# level+info: each message states its level, by which errors are told from warnings, and the header of the source is
 # printed, from which its length and size are read. -xerror: the first decoding error ends the run; by default ffmpeg
 # patches the picture and ends with code 0.
 GLOBAL_OPTIONS = ("-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+info", "-xerror")
@@ -24,7 +25,7 @@ TIMEOUT_EXIT_CODE = 124  # as of `timeout`
 _CRASH_SIGNALS = tuple(
     int(number) for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGILL)
 )
-# "[in#0/avi @ 0x55…] [h264 @ 0x55…] [error] message": who speaks, the level, and what is said.
+# "[in#0/avi @ 0x55…] [h264 @ 0x55…] [error] message": the speaker, the level, and the message.
 _LOG_LINE = re.compile(r"((?:\[[^\]]* @ 0x[0-9a-f]+\] )*)\[(\w+)\] (.*)", re.DOTALL)
 _ERROR_LEVELS = ("error", "fatal", "panic")
 
@@ -102,11 +103,6 @@ def ffmpeg_version() -> str:
 
 
 ENCODER = "libx264"
-ENCODER_REMEDY = (
-    f"put another ffmpeg (5.1 or newer, with {ENCODER}) before it on PATH, such as the one of `pip install "
-    "imageio-ffmpeg`, whose place `python -c 'import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_exe())'` prints; "
-    "where PATH has none, that one is used"
-)
 
 
 @functools.cache
@@ -115,23 +111,15 @@ def _encoders(path: str) -> str:
 
 
 def require_encoder() -> None:
-    """Refuse an ffmpeg that cannot write clips.
-
-    Raises:
-        RewindError: with what to do.
-    """
+    """Refuse an ffmpeg that cannot write clips."""
     if f" {ENCODER} " not in _encoders(executable()):
-        raise RewindError(f"{executable()}: this ffmpeg has no {ENCODER}, which codes clips; {ENCODER_REMEDY}.")
+        raise RewindError(f"{executable()}: this ffmpeg has no {ENCODER}, which encodes clips; {FFMPEG_REMEDY}.")
 
 
 def run_ffmpeg(stream: Any, limit: float | None = None) -> FfmpegResult:
     """Run a graph built with ffmpeg-python (an output or merged outputs), overwriting its files.
 
     A failing ffmpeg raises nothing: the caller reads ``code`` and ``messages``.
-
-    Args:
-        stream: the graph.
-        limit: seconds, see :func:`run_command`.
     """
     graph = stream.global_args(*GLOBAL_OPTIONS, *FILTER_THREADS)
     return run_command(graph.compile(cmd=executable(), overwrite_output=True), limit)
@@ -140,13 +128,8 @@ def run_ffmpeg(stream: Any, limit: float | None = None) -> FfmpegResult:
 def run_command(command: list[str], limit: float | None = None) -> FfmpegResult:
     """Run a command line without a shell and without stdin.
 
-    Args:
-        command: program and arguments.
-        limit: seconds after which it is ended; the result's code is then ``TIMEOUT_EXIT_CODE``, and its one message
-            says so.
-
-    Raises:
-        RewindError: if the program cannot be started.
+    After ``limit`` seconds it is ended; the result's code is then ``TIMEOUT_EXIT_CODE``, and its one message states
+    that.
     """
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=limit)

@@ -6,8 +6,8 @@ byte with its checksum.
 A store is a folder of ``shards/<shard>.bin``, ``items.csv`` and, written last, ``index.json``:
 
 - a shard is raw uint8, rows × T × 3 × S × S in C order, one row per clip, zero after a short clip's last frame;
-  ``shards/<shard>.crc32`` beside it has a checksum of each row, which is compared whenever the row is read;
-- ``items.csv`` says where each clip is: item_id, shard, row, frames (how many are real), mirrored (0/1);
+  ``shards/<shard>.crc32`` next to it has a checksum of each row, which is compared whenever the row is read;
+- ``items.csv`` lists where each clip is: item_id, shard, row, frames (how many are real), mirrored (0/1);
 - ``index.json`` holds the version, the keys of ``frames``, each shard's rows and SHA-256, and the SHA-256 of
   ``items.csv``.
 
@@ -85,11 +85,7 @@ class FrameView:
 
 @dataclass(frozen=True)
 class ClipToStore:
-    """One clip to store: its id, its file, and whether it is a twin, whose frames are chosen in mirror image.
-
-    >>> ClipToStore("clip1_rev", "videos/clip1_rev.mp4", reversed=True).item_id
-    'clip1_rev'
-    """
+    """One clip to store: its id, its file, and whether it is a twin, whose frames are chosen in mirror image."""
 
     item_id: str
     path: str
@@ -98,11 +94,7 @@ class ClipToStore:
 
 @dataclass(frozen=True)
 class StoreShard:
-    """What a finished shard holds; ``places`` are (item_id, row, frames, mirrored) of each clip.
-
-    >>> StoreShard(1, "0" * 64, [("clip1", 0, 12, 0), ("clip1_rev", 0, 12, 1)]).rows
-    1
-    """
+    """What a finished shard holds; ``places`` are (item_id, row, frames, mirrored) of each clip."""
 
     rows: int
     sha256: str
@@ -120,16 +112,7 @@ def store_shard_path(folder: Path, number: int) -> Path:
 
 
 def write_store_shard(path: Path, families: Iterable[Sequence[ClipToStore]], view: FrameView) -> StoreShard:
-    """Decode clips into one shard, atomically; memory holds one family at a time.
-
-    Args:
-        path: the shard's file.
-        families: each an original with its twin, if it has one; the original first.
-        view: which frames.
-
-    Raises:
-        RewindError: naming a clip that cannot be read.
-    """
+    """Decode families (an original, then any twin) into one shard, atomically; memory holds one family at a time."""
     digest, rows, places = Sha256(), 0, []
     with atomic_write(path) as file, file.open("wb") as stream:
         for family in families:
@@ -175,29 +158,11 @@ def write_store_index(folder: Path, view: FrameView, shards: Sequence[StoreShard
 
 
 class FrameStore:
-    """Reads a frame store. Shards are mapped when first needed, in each process anew, so a store is cheap to pickle.
+    """Reads a frame store; each process maps shards when it first needs them, so a store is cheap to pickle.
 
-    Args:
-        index: the store's ``index.json``.
-        view: what the reader needs; a store made otherwise is refused.
-
-    Raises:
-        RewindError: naming the file, if the store does not exist, is of another version or was made with other keys, or
-            if its files are missing, cut short or changed. Of shards only the size is compared: each row is compared
-            with its checksum when it is read, and :func:`verify_store` reads every byte.
-
-    >>> import tempfile
-    >>> from PIL import Image
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> (folder / "shards").mkdir()
-    >>> Image.new("RGB", (16, 16), "red").save(folder / "img1.png")
-    >>> view = FrameView(max_frames=2, size=16, sampling="uniform", rate=None)
-    >>> clip = ClipToStore("img1", str(folder / "img1.png"), reversed=False)
-    >>> shard = write_store_shard(folder / "shards" / store_shard_name(0), [[clip]], view)
-    >>> write_store_index(folder, view, [shard])
-    >>> store, pixels = FrameStore(folder / "index.json", view), np.empty((1, *view.shape), np.uint8)
-    >>> store.read(store.places(["img1"]), pixels)
-    array([[1, 0]], dtype=uint8)
+    A store of another version or another ``view`` is refused, as are files that are missing, cut short or changed. Of
+    shards only the size is compared: each row is compared with its checksum when it is read, and :func:`verify_store`
+    reads every byte.
     """
 
     def __init__(self, index: str | Path, view: FrameView) -> None:
@@ -214,11 +179,7 @@ class FrameStore:
         return self.__dict__ | {"_maps": {}}  # a mapping cannot be pickled; the other process makes its own
 
     def places(self, item_ids: Iterable[str]) -> np.ndarray:
-        """Where items are, for :meth:`read`: int64 (n, 4) of shard, row, frames, mirrored.
-
-        Raises:
-            RewindError: naming an item that the store lacks.
-        """
+        """Where items are, for :meth:`read`: int64 (n, 4) of shard, row, frames, mirrored."""
         ids = list(item_ids)
         numbers = self._items.index.get_indexer(ids)
         if (numbers < 0).any():
@@ -230,11 +191,7 @@ class FrameStore:
         return self._items.to_numpy(np.int64)[numbers]
 
     def read(self, places: np.ndarray, pixels: np.ndarray) -> np.ndarray:
-        """Copy rows of :meth:`places` into ``pixels``, uint8 (n, T, 3, S, S); return their mask, uint8 (n, T).
-
-        Raises:
-            RewindError: naming the shard and the row, if a row is not as it was written.
-        """
+        """Copy rows of :meth:`places` into ``pixels``, uint8 (n, T, 3, S, S); return their mask, uint8 (n, T)."""
         # All are announced before the first is read: the disk fetches one row while another is copied.
         for shard, row, _, _ in places:
             self._announce(int(shard), int(row))
@@ -267,11 +224,7 @@ class FrameStore:
 
 
 def verify_store(index: str | Path) -> None:
-    """Read every byte of a store and compare the checksums.
-
-    Raises:
-        RewindError: naming the first file that is not as it was written.
-    """
+    """Read every byte of a store and refuse the first file that is not as it was written."""
     index = Path(index)
     require_regular_file(index, missing_ok=True)
     content = _read_index(index)
@@ -308,7 +261,7 @@ def _check_view(index: Path, content: dict[str, Any], view: FrameView) -> None:
     for key, value in asdict(view).items():
         if content[key] != value:
             raise RewindError(
-                f"{index}: made with {key} = {content[key]}, but this run has frames.{key} = {value}; "
+                f"{index}: written with {key} = {content[key]}, but this run has frames.{key} = {value}; "
                 "delete the store's folder and run again."
             )
 
@@ -322,7 +275,7 @@ def _check_size(path: Path, expected: int) -> None:
         ) from None
     if size != expected:
         raise RewindError(
-            f"{path}: has {size:,} bytes, but the index says {expected:,}; "
+            f"{path}: has {size:,} bytes, but the index states {expected:,}; "
             f"{store_remedy(path.parents[1] / STORE_INDEX)}"
         )
 
@@ -335,7 +288,7 @@ def _read_items(index: Path, content: dict[str, Any]) -> pd.DataFrame:
 
 
 def store_remedy(index: Path) -> str:
-    """How to repair a store: run its own job alone, without those that depend on it."""
+    """How to repair a store: run only its own job, without those that depend on it."""
     return f"make it again with `{snakemake_command(index, force=True)}` (intact shards are not decoded again)."
 
 
@@ -348,20 +301,11 @@ def store_remedy(index: Path) -> str:
 ROW_CHECKSUM_SUFFIX = ".crc32"
 
 _row_checksum_cache: weakref.WeakKeyDictionary[FrameStore, dict[int, list[int]]] = weakref.WeakKeyDictionary()
-"""Of each store the CRC-32 of the rows of shards, by number, that this process has read from."""
+"""CRC-32 of the rows of shards that this process has read from, by store and number of the shard."""
 
 
 def write_row_checksums(shard: Path, row_bytes: int, written: Sha256) -> None:
-    """Read back a shard that was just written, and write the checksums of its rows.
-
-    Args:
-        shard: the file.
-        row_bytes: bytes of one row.
-        written: SHA-256 of what was written.
-
-    Raises:
-        RewindError: if the file does not hold what was written.
-    """
+    """Read back a shard that was just written, compare it with ``written``, and write the checksums of its rows."""
     rows, sha256 = _row_checksums(shard, row_bytes)
     if sha256 != written.hex():
         raise RewindError(f"{shard}: does not hold what was just written to it; have the disk checked, and run again.")
@@ -369,43 +313,25 @@ def write_row_checksums(shard: Path, row_bytes: int, written: Sha256) -> None:
 
 
 def publish_row_checksums(folder: Path, view: FrameView, shards: dict[int, StoreShard]) -> None:
-    """Put the checksums of finished shards beside them; those of a shard that has none yet are computed.
-
-    Args:
-        folder: of the store; job ``frames`` keeps the checksums of unpublished shards in its ``.state``.
-        view: which frames.
-        shards: what each shard holds, by its number.
-
-    Raises:
-        RewindError: naming a shard that changed since it was written.
-    """
+    """Put the checksums of finished shards, kept in the store's ``.state``, next to them; missing ones are computed."""
     for number, shard in shards.items():
         path = store_shard_path(folder, number)
         rows = _read_checksum_file(folder / ".state" / f"{path.stem}{ROW_CHECKSUM_SUFFIX}", shard.sha256, shard.rows)
         if rows is None:
             rows, sha256 = _row_checksums(path, view.bytes)
             if sha256 != shard.sha256:
-                raise RewindError(f"{path}: changed while its store was made; run again.")
+                raise RewindError(f"{path}: changed while its store was written; run again.")
         # A copy and not a hard link, as for shards: damage to one would be damage to both.
         _write_checksum_file(path.with_suffix(ROW_CHECKSUM_SUFFIX), rows, shard.sha256)
 
 
 def check_row(store: FrameStore, shard: int, row: int, pixels: np.ndarray) -> None:
-    """Compare a row with its checksum.
+    """Compare a row (``pixels``: uint8, contiguous) with its checksum.
 
     CRC-32 finds every burst of up to 32 bits and misses one in 2³² of other damage. zlib's is the fastest checksum in
     Python (benchmarks/store_checksums.py: about three times as fast as SHA-256, five times as BLAKE2b), fast enough for
     every row of every batch, so damage that happens while a process runs is found too. It need not withstand an
     attacker: whoever can write the shard can write its checksums.
-
-    Args:
-        store: what is read.
-        shard: number of the shard.
-        row: number of the row in it.
-        pixels: the row, uint8, contiguous.
-
-    Raises:
-        RewindError: naming the shard, the row and the items in it, and how to make the store again.
     """
     checksums = _row_checksum_cache.setdefault(store, {})
     shard, row = int(shard), int(row)
@@ -419,13 +345,13 @@ def check_row(store: FrameStore, shard: int, row: int, pixels: np.ndarray) -> No
 
 
 def _load_row_checksums(store: FrameStore, number: int) -> list[int]:
-    """CRC-32 of a shard's rows: from the file beside it, or by reading all of the shard."""
+    """CRC-32 of a shard's rows: from the file next to it, or by reading all of the shard."""
     path, index = store_shard_path(store.folder, number), store.folder / STORE_INDEX
     expected = read_json(index)["shards"][number]["sha256"]
     if (rows := _read_checksum_file(path.with_suffix(ROW_CHECKSUM_SUFFIX), expected, store.rows[number])) is not None:
         return rows
     if not _row_checksum_cache[store]:
-        print(f"{index}: has no checksums of single rows (an earlier version made it); each shard is compared whole")
+        print(f"{index}: has no checksums of single rows (an earlier version wrote it); each shard is compared whole")
     rows, sha256 = _row_checksums(path, store.view.bytes)
     if sha256 != expected:
         raise RewindError(f"{path}: its checksum differs from that in {index}; {store_remedy(index)}")
@@ -433,11 +359,7 @@ def _load_row_checksums(store: FrameStore, number: int) -> list[int]:
 
 
 def verify_row_checksums(shard: Path, sha256: str, row_bytes: int) -> None:
-    """Compare the row checksums of an undamaged shard with the shard; a missing file is not an error.
-
-    Raises:
-        RewindError: naming the file.
-    """
+    """Compare the row checksums of an undamaged shard with the shard; a missing file is not an error."""
     path = shard.with_suffix(ROW_CHECKSUM_SUFFIX)
     if path.exists():
         rows = _row_checksums(shard, row_bytes)[0]
@@ -463,7 +385,7 @@ def _write_checksum_file(path: Path, rows: Sequence[int], sha256: str) -> None:
 
 
 def _read_checksum_file(path: Path, sha256: str, rows: int) -> list[int] | None:
-    """CRC-32 of rows; None if the file is missing, broken, or of another shard than the one with this SHA-256."""
+    """CRC-32 of rows; None if the file is missing, broken, or not of the shard with this SHA-256."""
     content: Any = read_cached_json(path)
     try:
         checksums = [int(value, 16) for value in content["crc32"]]

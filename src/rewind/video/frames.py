@@ -38,18 +38,13 @@ def frame_indices(
     """Indices of the frames to read, int64, ascending, at most ``max_frames`` of them; only ``stride`` repeats any.
 
     Args:
-        frames: length of the clip in frames, at least 1.
         max_frames: most frames to keep; a clip with fewer keeps all (padding is left to the caller).
         sampling: what is kept of more: ``uniform`` (centres of equal segments), ``ends`` (evenly spaced from the
             first frame to the last), the ``head`` or the ``tail``. ``stride``, ViCLIP's ``frames[::frames // n][:n]``,
             always gives n = ``max_frames``, so a short clip's frames are repeated.
-        fps: frames per second of the clip; needed with ``rate``.
-        rate: frames per second taken before ``sampling``, at least one frame; None or above ``fps``: all.
+        rate: frames per second taken before ``sampling``, by ``fps``, at least one frame; None or above ``fps``: all.
         reversed: the clip is a twin. With ``idx`` the original's indices, the result is ``frames - 1 - idx[::-1]``:
             the same content in opposite order, with ``head`` and ``tail`` too.
-
-    Raises:
-        RewindError: for a clip without frames, ``max_frames`` below 1, or ``rate`` without ``fps``.
 
     >>> frame_indices(12, 4)
     array([ 1,  4,  7, 10])
@@ -254,11 +249,7 @@ class _PackedImage(ImageReader):
 def open_frames(path: str | Path) -> FrameReader:
     """Open a normalised clip, or a normalised image as a clip of one frame, from its shard or from a file of its own.
 
-    Args:
-        path: ``<folder>/videos/<id>.mp4``, as ``items.csv`` names it, whether it is packed or not; or any video file.
-
-    Raises:
-        RewindError: naming the file if it is missing, damaged or cannot be opened.
+    ``path`` is ``<folder>/videos/<id>.mp4``, as ``items.csv`` names it, whether it is packed or not; or any video file.
     """
     path = Path(path)
     location = shards.find_clip(path)
@@ -269,11 +260,7 @@ def open_frames(path: str | Path) -> FrameReader:
 
 
 def open_file_frames(path: str | Path) -> FrameReader:
-    """Open a file that is a normalised clip, or a normalised image as a clip of one frame.
-
-    Raises:
-        RewindError: naming the file if it is missing or cannot be opened.
-    """
+    """Open a file that is a normalised clip, or a normalised image as a clip of one frame."""
     path = Path(path)
     if not path.is_file():
         raise RewindError(f"{path}: no such clip; prepare the data first (`{prepare_command(path)}`).")
@@ -283,17 +270,11 @@ def open_file_frames(path: str | Path) -> FrameReader:
 def read_frames(
     path: str | Path, indices: Indices, size: int, frames: int | None = None, fit: Fit = "crop"
 ) -> np.ndarray:
-    """uint8 RGB (n, 3, size, size) of the frames at ``indices``.
+    """uint8 RGB (n, 3, size, size) of a normalised clip's frames at ``indices``.
 
     Args:
-        path: a normalised clip.
-        indices: frames to read, each below the clip's length.
-        size: side of the square result.
-        frames: the length that the report of the video stage gives; a clip of another length is refused.
+        frames: the length that the report of the video stage states; a clip of another length is refused.
         fit: ``crop``, CLIP's geometry (:func:`crop_square`), or ``stretch``, the whole frame (:func:`stretch_square`).
-
-    Raises:
-        RewindError: naming the file if it cannot be opened or decoded, or its length differs.
     """
     return _read(open_frames(path), path, indices, size, frames, fit)
 
@@ -306,7 +287,7 @@ def _read(
         return np.zeros((0, 3, size, size), np.uint8)
     if min(indices) < 0 or max(indices) >= len(reader):
         bounds = f"{min(indices)} to {max(indices)}"
-        raise RewindError(f"{path}: has frames 0 to {len(reader) - 1}, asked for {bounds}.")
+        raise RewindError(f"{path}: has frames 0 to {len(reader) - 1}, but {bounds} were requested.")
     make_square = stretch_square if fit == "stretch" else crop_square
     square = np.stack([make_square(frame, size) for frame in reader.read(indices)])
     return np.ascontiguousarray(square.transpose(0, 3, 1, 2))
@@ -315,7 +296,7 @@ def _read(
 def _check_length(reader: FrameReader, path: str | Path, frames: int | None) -> None:
     if frames is not None and len(reader) != frames:
         raise RewindError(
-            f"{path}: has {len(reader)} frames, but the report of the video stage says {frames}; prepare the videos "
+            f"{path}: has {len(reader)} frames, but the report of the video stage states {frames}; prepare the videos "
             "again."
         )
 
@@ -353,9 +334,6 @@ def sample_clip(
     Returns:
         pixels uint8 (max_frames, 3, size, size), zero after the last frame; mask uint8 (max_frames,), 1 where
         there is a frame.
-
-    Raises:
-        RewindError: as those two.
     """
     reader = open_frames(path)
     indices = frame_indices(len(reader), max_frames, sampling, reader.fps, rate, reversed)

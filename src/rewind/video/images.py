@@ -45,9 +45,7 @@ def normalise_image(source: Path, target: Path, settings: ImageKeys) -> ClipRepo
     gives the same bytes under the same Pillow. No metadata is kept.
 
     Args:
-        source: any file that Pillow reads.
         target: ``<id>.png`` or ``<id>.jpg``; the id names the image in the report.
-        settings: ``short_side`` and ``format``.
 
     Returns:
         The report, with one frame and no seconds. Only with status ``ok`` does the file exist; an older one is removed.

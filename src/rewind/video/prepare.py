@@ -38,24 +38,16 @@ MediaSettings = Video | Image
 
 @dataclass(frozen=True)
 class ClipTask:
-    """One clip or image to make.
-
-    Attributes:
-        item_id: the original's id.
-        source: path of the source; empty if it is missing.
-        reversed_source: path of an existing reversed file, which becomes the twin; empty if there is none.
-        twin: whether a twin is made.
-        out: folder of finished files.
-        suffix: of the finished file.
+    """One clip or image to make; ``out`` is the folder of finished files.
 
     >>> task = ClipTask("clip1", "in/clip1.avi", "", twin=True, out=Path("videos"), suffix=".mp4")
     >>> [path.name for path in task.outputs]
     ['clip1.mp4', 'clip1_rev.mp4']
     """
 
-    item_id: str
-    source: str
-    reversed_source: str
+    item_id: str  # the original's
+    source: str  # empty if it is missing
+    reversed_source: str  # an existing reversed file, which becomes the twin; empty if there is none
     twin: bool
     out: Path
     suffix: str
@@ -90,23 +82,16 @@ class ClipTask:
 class ClipResult:
     """What became of one item.
 
-    Attributes:
-        report: in words and numbers.
-        sha256: of the normalised file and its twin; empty if there is none.
-        signature: hash of all that these depend on, of sources by path, size and time: quick to compute.
-        content: the same, of sources by their bytes: it decides if a source was touched or moved.
-        sources: SHA-256 of the source and, if there is one, of the reversed source.
-
     >>> result = ClipResult(ClipReport("clip1", "ok"), signature="a", content="b")
     >>> result.holds("a", ""), result.holds("c", "b"), result.holds("c", "")
     (True, True, False)
     """
 
     report: ClipReport
-    sha256: str = ""
-    signature: str = ""
-    content: str = ""
-    sources: tuple[str, ...] = ()
+    sha256: str = ""  # of the normalised file and its twin; empty if there is none
+    signature: str = ""  # hash of all that these depend on, of sources by path, size and time: quick to compute
+    content: str = ""  # the same, of sources by their bytes: it decides if a source was touched or moved
+    sources: tuple[str, ...] = ()  # SHA-256 of the source and, if there is one, of the reversed source
 
     def holds(self, signature: str, content: str) -> bool:
         """Whether it was made from these sources with these settings."""
@@ -140,12 +125,7 @@ def prepare_report(
     workers: int,
     find_packed: FindPacked = lambda *_: None,
 ) -> pd.DataFrame:
-    """:func:`make_clips` as a table.
-
-    Returns:
-        One row per row of ``rows``, in order: the fields of :class:`~rewind.video.transcode.ClipReport`, sha256 (of the
-        normalised files) and split.
-    """
+    """:func:`make_clips` as a table: :data:`REPORT_COLUMNS`, one row per row of ``rows``, in order."""
     return report_table(rows, make_clips(clip_tasks(rows, out, settings), settings, code, workers, find_packed))
 
 
@@ -166,18 +146,12 @@ def make_clips(
 ) -> list[ClipResult]:
     """Make the clips or images of one shard; those that an earlier call finished are not made again.
 
-    Each finished one leaves ``.state/<id>.json`` beside it with its report and a signature of everything that it
+    Each finished one leaves ``.state/<id>.json`` next to it with its report and a signature of everything that it
     depends on. Threads suffice: the work is done by ffmpeg processes, one per worker, or inside Pillow.
 
     Args:
-        tasks: of :func:`clip_tasks`.
-        settings: how clips or images are normalised.
         code: hash of the code; another one makes everything again.
-        workers: how many are made at a time.
         find_packed: finds what is packed already; that is not made again, and leaves no file of its own.
-
-    Returns:
-        What became of each task, in order.
     """
     if tasks:
         _remove_temporary_files(tasks[0].out, {task.item_id for task in tasks})
@@ -298,7 +272,7 @@ def _finished(task: ClipTask, signature: str, content: str) -> ClipResult | None
 def forget_damaged_clip(task: ClipTask) -> None:
     """Remove the state of a clip that a killed job finished and whose files changed since, so that it is made again.
 
-    :func:`_finished` looks at their size alone.
+    :func:`_finished` looks only at their size.
     """
     try:
         noted = read_result(json.loads(task.state.read_text(encoding="utf-8"))).sha256
@@ -310,7 +284,7 @@ def forget_damaged_clip(task: ClipTask) -> None:
 
 
 def _discard(task: ClipTask) -> None:
-    """Remove what an earlier call made of this item: the state first, which says that the files are finished."""
+    """Remove what an earlier call made of this item: the state first, which marks the files as finished."""
     for path in (task.state, task.target, task.twin_target, *task.other_formats):
         path.unlink(missing_ok=True)
 
@@ -318,18 +292,7 @@ def _discard(task: ClipTask) -> None:
 def check_coverage(
     report: pd.DataFrame, max_missing: float, dataset_name: str, how_to_get: str, items: str = "clips"
 ) -> None:
-    """Refuse a dataset of which too many clips or images are missing or failed.
-
-    Args:
-        report: reports of :func:`make_shard`, all shards together.
-        max_missing: largest tolerated share of originals that are not ok.
-        dataset_name: name of the dataset file, for the message.
-        how_to_get: what the dataset file says about getting the clips, for the message.
-        items: what is counted, in the plural.
-
-    Raises:
-        RewindError: naming the first ten with their reasons, and the total.
-    """
+    """Refuse a data set with a share of originals above ``max_missing`` that are not ok, naming the first ten."""
     unusable = report[report["status"] != "ok"]
     if len(unusable) <= max_missing * len(report):
         return
@@ -359,11 +322,8 @@ def make_shard(
     """Make the clips or images of one shard and pack them.
 
     Args:
-        rows: rows of the inventory, all of one shard.
         tar: ``videos/shards/<n>-of-<N>.tar``; the work is done in ``videos``.
-        settings: how clips or images are normalised.
         code: hash of the code that makes a clip; another one makes everything again.
-        workers: how many are made at a time.
 
     Returns:
         The report, as of :func:`prepare_report`, and what the shard holds: files of usable clips in the order of ids,
@@ -392,7 +352,7 @@ def _contents(usable: Iterable[tuple[ClipTask, ClipResult]], kept_shards: KeptSh
 
 
 def _remove_packed_files(task: ClipTask) -> None:
-    """Remove the files of a packed clip, the state first, which says that they are finished."""
+    """Remove the files of a packed clip, the state first, which marks them as finished."""
     for path in (task.state, *task.outputs, *task.other_formats):
         path.unlink(missing_ok=True)
 
@@ -406,25 +366,13 @@ class _KeptClip:
 
 
 class KeptShards:
-    """What earlier calls packed: this shard, and shards from when the data set was cut into another number of them.
-
-    Args:
-        tar: the shard that is to be made.
-
-    Attributes:
-        entries: clips of kept shards by id.
-        sums: SHA-256 of each kept shard.
-
-    >>> kept = KeptShards(Path("no-such-folder/shards/0-of-2.tar"))
-    >>> kept.folder.as_posix(), kept.entries
-    ('no-such-folder/.state/shards', {})
-    """
+    """What earlier calls packed: this shard, and shards from when the data set was cut into another number of them."""
 
     def __init__(self, tar: Path) -> None:
         self.tar = tar
         self.folder = tar.parents[1] / ".state" / "shards"
-        self.entries: dict[str, _KeptClip] = {}
-        self.sums: dict[Path, str] = {}
+        self.entries: dict[str, _KeptClip] = {}  # by id
+        self.sums: dict[Path, str] = {}  # SHA-256 of each kept shard
         # Its own note is read last, so that its entries win. Other shards of today's number have no clips in common.
         for note in sorted(self.folder.glob("*.json"), key=lambda path: path.stem == tar.stem):
             if note.stem == tar.stem or _shard_count(note) != _shard_count(tar):
@@ -534,12 +482,7 @@ def _link(path: Path, second: Path) -> bool:
 
 
 def remove_outdated_shards(folder: Path, parts: int) -> None:
-    """Remove shards of a data set that is now cut into another number of them.
-
-    Args:
-        folder: its ``videos``, in which all shards of the current number are finished.
-        parts: the current number.
-    """
+    """Remove shards from before the data set was cut into ``parts``; all of those are finished in ``folder``."""
     for shards in (folder / "shards", folder / ".state" / "shards"):
         for path in shards.glob("*-of-*"):
             match = _SHARD_NAME.match(path.name)

@@ -1,10 +1,10 @@
 """Readers of clips: decord (or decord2, which has the same name in Python), PyAV, and torchcodec where it is asked for.
 
 ``open_video`` opens a clip with the reader of this machine: the first of decord and PyAV that is installed, or the one
-that the environment variable ``REWIND_FRAME_READER`` names. Of a clip that Rewind prepared all give the same frames,
-bit for bit: ``benchmarks/frame_readers.py`` compares them.
+that the environment variable ``REWIND_FRAME_READER`` names. All give the same frames of a clip that
+Rewind prepared, bit for bit: ``benchmarks/frame_readers.py`` compares them.
 
-A prepared clip consists of key frames alone, so each of its frames can be decoded by itself. Other files, which reach
+A prepared clip consists only of key frames, so each of its frames can be decoded by itself. Other files, which reach
 this module only through Python (the workflow reads nothing but prepared clips), are decoded from their first frame on,
 whichever frame is asked for. Seeking is where readers return wrong frames: decord 0.6 and decord2 3.4 do in HEVC, in
 MPEG-4 in AVI and in Matroska of variable rate.
@@ -48,15 +48,7 @@ class FrameReader(Protocol):
 
 
 class VideoReader(abc.ABC):
-    """A video file, or one whose bytes come from a shard.
-
-    Args:
-        path: the file; where ``content`` is given, only its name in messages.
-        content: the bytes of the file.
-
-    Raises:
-        RewindError: naming the file if it cannot be opened.
-    """
+    """A video file, or one whose bytes (``content``) come from a shard; ``path`` then only names it in messages."""
 
     fps: float
 
@@ -76,11 +68,7 @@ class VideoReader(abc.ABC):
         """Number of frames that can be read."""
 
     def read(self, indices: Indices) -> np.ndarray:
-        """uint8 RGB (n, height, width, 3) of the frames at ``indices``.
-
-        Raises:
-            RewindError: naming the file if it cannot be decoded.
-        """
+        """uint8 RGB (n, height, width, 3) of the frames at ``indices``."""
         try:
             return np.stack(self._frames([int(index) for index in indices]))
         except Exception as error:
@@ -111,7 +99,7 @@ class DecordReader(VideoReader):
         self._seekable = len(self._video.get_key_indices()) == self._length
         if not self._seekable:
             # decord counts what the container holds. Where fewer frames can be decoded (a clip that was cut without
-            # coding it anew, say), it repeats the last one without a word, or hangs with Python's lock held, so that
+            # coding it again, say), it repeats the last one without a word, or hangs with Python's lock held, so that
             # not even a signal ends it (dmlc/decord, issue 373). It is never asked for more than ffmpeg, a process that
             # can be ended, decodes. A prepared clip needs no such check: its frames were counted when it was written.
             self._length = min(self._length, _count_decodable_frames(self.path, self.content))
@@ -150,11 +138,7 @@ _WITHOUT_INDEX = ("mpegts", "mpeg")
 
 
 def _count_decodable_frames(path: Path, content: bytes | None) -> int:
-    """How many frames ffmpeg decodes of a file.
-
-    Raises:
-        RewindError: naming the file if it cannot be decoded to its end, or if decord cannot read files of its kind.
-    """
+    """How many frames ffmpeg decodes of a file; refused if it is not decodable to its end, or if decord misreads it."""
     with contextlib.ExitStack() as stack:
         name = path
         if content is not None:
@@ -173,7 +157,7 @@ def _count_decodable_frames(path: Path, content: bytes | None) -> int:
             )
     counts = re.findall(r"^frame=\s*(\d+)", outcome.output, re.MULTILINE)
     if outcome.code or not counts:
-        raise RewindError(f"{path}: cannot be decoded to its end: {outcome.fault()}; repair it, or code it anew.")
+        raise RewindError(f"{path}: cannot be decoded to its end: {outcome.fault()}; repair it, or encode it again.")
     return int(counts[-1])
 
 
@@ -231,7 +215,7 @@ class AvReader(VideoReader):
                     number += not packet.is_discard
                     if packet.is_discard or number not in wanted:
                         continue
-                yield from packet.decode()  # the last packet is empty and brings what the decoder still holds
+                yield from packet.decode()  # the last packet is empty and yields what the decoder still holds
 
 
 class _RgbConverter:
@@ -261,8 +245,8 @@ class _RgbConverter:
 class TorchcodecReader(VideoReader):
     """Frames through torchcodec, on one CPU thread; it needs FFmpeg's shared libraries and, mostly, CUDA's.
 
-    Of files that Rewind did not prepare it refuses more than the others do, and measures their rate: ``fps`` is that of
-    the frames' times, not that of the header.
+    It refuses more of the files that Rewind did not prepare than the others do, and measures their rate: ``fps`` is
+    that of the frames' times, not that of the header.
     """
 
     def _open(self) -> None:
@@ -320,27 +304,16 @@ def reader_name() -> str:
 
 
 def installed_readers() -> list[str]:
-    """Keys of :data:`READERS` whose packages are installed; whether these load is not tried.
-
-    >>> reader_name() in installed_readers()
-    True
-    """
+    """Keys of :data:`READERS` whose packages are installed; whether these load is not tried."""
     return [name for name in READERS if _is_installed(name)]
 
 
 def reader_version(name: str = "") -> str:
-    """What reads clips here, with its version, for example ``decord 0.6.0``; the package is not imported.
-
-    Args:
-        name: an installed reader, if not the one of :func:`reader_name`.
-
-    Raises:
-        RewindError: as :func:`reader_name`.
-    """
+    """What reads clips here, or ``name``, with its version, such as ``decord 0.6.0``; the package is not imported."""
     name = name or reader_name()
     installed = {name: version for name in _DISTRIBUTIONS.get(name, (name,)) if (version := _installed_version(name))}
-    # Of two that are installed into the same folder the later one replaced the files of the other: decord2 is asked
-    # for by name, where decord is there already.
+    # Of two that are installed into the same folder the later one replaced the files of the other: decord2 is
+    # installed only on request where decord already exists.
     return " ".join(list(installed.items())[-1]) if installed else name
 
 
@@ -357,13 +330,5 @@ def _installed_version(distribution: str) -> str | None:
 
 
 def open_video(path: Path, content: bytes | None = None) -> FrameReader:
-    """Open a video with the reader of this machine.
-
-    Args:
-        path: the file; where ``content`` is given, only its name in messages.
-        content: the bytes of the file.
-
-    Raises:
-        RewindError: naming the file if it cannot be opened, or as :func:`reader_name`.
-    """
+    """Open a video with the reader of this machine; where ``content`` is given, ``path`` only names it in messages."""
     return READERS[reader_name()](path, content)

@@ -1,4 +1,4 @@
-"""Shards of clips: uncompressed tar files, and the index that says where in them each clip or image is.
+"""Shards of clips: uncompressed tar files, and the index of where in them each clip or image is.
 
 ``write_tar`` and ``write_clip_index`` write them, ``find_clip`` and ``read_packed_clip`` read a clip, ``verify_shards``
 compares every byte with its checksum, and the ``refuse_…`` and ``check_…`` functions guard against foreign tables.
@@ -10,7 +10,7 @@ A data set's folder ``videos`` holds ``shards/<n>-of-<N>.tar``, which ``tar`` an
 - ``shards.csv``: shard, how many files it holds, its bytes, and the SHA-256 of the whole file. Jobs that compute from
   clips depend on this small table, and so on what shards hold, not on when they were written.
 
-Names, order and all metadata follow from the ids alone: the same clips give the same bytes.
+Names, order and all metadata follow only from the ids: the same clips give the same bytes.
 """
 
 from __future__ import annotations
@@ -35,26 +35,22 @@ from rewind.io.schema import FILLED, Column, Schema
 from rewind.io.strict import read_user_csv
 
 CLIP_INDEX, SHARD_TABLE = "clips.csv", "shards.csv"
-_BYTES = Column(kind="whole")  # where a clip cannot be is told with its name: check_clip_location
+_BYTES = Column(kind="whole")  # a wrong place of a clip is reported with its name: check_clip_location
 INDEX_COLUMNS = Schema(
     {"name": FILLED, "shard": FILLED, "offset": _BYTES, "bytes": _BYTES, "sha256": FILLED}, unique=(("name",),)
 )
 SHARD_COLUMNS = Schema({"shard": FILLED, "files": _BYTES, "bytes": _BYTES, "sha256": FILLED}, unique=(("shard",),))
 EXTRACTED_FOLDER = "clips"
-"""Folder of a data set that holds single clips as files, if they were asked for."""
+"""Folder of a data set that holds single clips as files, if they were requested."""
 TRUST_OPTION = "--trust"
-"""Option of commands that show or copy what tables name: whatever they name is allowed."""
+"""Option of commands that show or copy what tables name: every file that they name is allowed."""
 
 # ---- Write, index, read and verify shards --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ShardMember:
-    """A file inside a shard; ``offset`` is where its content begins, in bytes.
-
-    >>> ShardMember("clip1.mp4", offset=512, bytes=1000, sha256="0" * 64).offset
-    512
-    """
+    """A file inside a shard; ``offset`` is where its content begins, in bytes."""
 
     name: str
     offset: int
@@ -64,11 +60,7 @@ class ShardMember:
 
 @dataclass(frozen=True)
 class PackedShard:
-    """A finished shard: its members in order, its size, and the SHA-256 of the whole file.
-
-    >>> PackedShard(members=(), bytes=10240, sha256="0" * 64).members
-    ()
-    """
+    """A finished shard: its members in order, its size, and the SHA-256 of the whole file."""
 
     members: tuple[ShardMember, ...]
     bytes: int
@@ -77,11 +69,7 @@ class PackedShard:
 
 @dataclass(frozen=True)
 class ClipLocation:
-    """Where a clip is: which shard, and which part of it.
-
-    >>> ClipLocation(Path("shards/0-of-1.tar"), ShardMember("clip1.mp4", 512, 1000, "0" * 64)).shard.name
-    '0-of-1.tar'
-    """
+    """Where a clip is: which shard, and which part of it."""
 
     shard: Path
     member: ShardMember
@@ -100,11 +88,7 @@ class _HashingWriter:
 
 
 def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> PackedShard:
-    """Write a shard, atomically; memory holds one member at a time.
-
-    Args:
-        path: the tar file.
-        members: names and contents, in order.
+    """Write a shard of (name, content) in this order, atomically; memory holds one member at a time.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -129,12 +113,7 @@ def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> PackedShard:
 
 
 def write_clip_index(folder: Path, shards: Sequence[tuple[str, PackedShard]]) -> None:
-    """Write ``clips.csv`` and ``shards.csv`` over all shards.
-
-    Args:
-        folder: the data set's ``videos``.
-        shards: file of each shard, relative to ``folder``, and what it holds.
-    """
+    """Write ``clips.csv`` and ``shards.csv`` over all shards, each named by its file relative to ``folder``."""
     rows = [(m.name, shard, m.offset, m.bytes, m.sha256) for shard, packed in shards for m in packed.members]
     write_csv(folder / CLIP_INDEX, pd.DataFrame(rows, columns=list(INDEX_COLUMNS.known)))
     totals = [(shard, len(packed.members), packed.bytes, packed.sha256) for shard, packed in shards]
@@ -148,11 +127,7 @@ def write_members(path: Path, packed: PackedShard) -> None:
 
 
 def read_members(path: Path) -> PackedShard:
-    """What :func:`write_members` wrote.
-
-    Raises:
-        RewindError: naming the file, if it is not such an index.
-    """
+    """What :func:`write_members` wrote."""
     try:
         with path.open(newline="", encoding="utf-8") as stream:
             rows = [_member(row) for row in _rows(stream)]
@@ -207,11 +182,7 @@ def _member(row: dict[str, str]) -> ShardMember:
 
 
 def read_packed_clip(location: ClipLocation) -> bytes:
-    """The content of a clip.
-
-    Raises:
-        RewindError: naming the shard, if it is missing or cut short, or the content is not what was written.
-    """
+    """The content of a clip, compared with its checksum."""
     member = location.member
     check_clip_location(location)
     try:
@@ -249,11 +220,7 @@ def clip_identity(path: str | Path) -> tuple[str, int, int] | tuple[str]:
 
 
 def extract_clip(path: str | Path, target: Path) -> Path:
-    """Write a clip as a file of its own, atomically; an existing file with the same bytes is left alone.
-
-    Raises:
-        RewindError: if there is no such clip, or it is damaged.
-    """
+    """Write a clip as a file of its own, atomically; an existing file with the same bytes is left alone."""
     location = find_clip(path)
     if location is None and not Path(path).is_file():
         raise RewindError(f"{path}: no such clip; prepare the data first (`{prepare_command(path)}`).")
@@ -265,16 +232,10 @@ def extract_clip(path: str | Path, target: Path) -> Path:
 
 
 def verify_shards(folder: Path) -> tuple[int, list[str]]:
-    """Read every byte of the shards of a data set.
-
-    Args:
-        folder: its ``videos``.
+    """Read every byte of the shards in ``folder``, the ``videos`` of a data set.
 
     Returns:
         How many files were compared, and what is wrong, one sentence each, with the remedy.
-
-    Raises:
-        RewindError: if there is no index, or its two tables cannot be read or contradict one another.
     """
     index, shards = folder / CLIP_INDEX, folder / SHARD_TABLE
     if not (index.exists() and shards.exists()):
@@ -332,8 +293,7 @@ def _check_counts(
 def missing_shards(folder: Path) -> list[str]:
     """Shards of a data set that do not exist or have another size than when they were indexed; no byte is read.
 
-    Args:
-        folder: its ``videos``. Without a ``report.csv`` none is missing: the workflow makes them anyway.
+    Without a ``report.csv`` in ``folder`` (``videos``) none is missing: the workflow makes them anyway.
     """
     if not (folder / "report.csv").is_file():
         return []
@@ -359,7 +319,7 @@ def how_to_restore_shards(shards: Sequence[str]) -> str:
 
 def _describe_damage(shard: Path, names: list[str]) -> str:
     if shard.exists() and not shard.is_file():
-        return f"{shard}: no regular file; remove it, then {shard_remedy(shard)}"
+        return f"{shard}: not a regular file; remove it, then {shard_remedy(shard)}"
     if not shard.is_file():
         return f"{shard}: this shard of clips is missing; {shard_remedy(shard)}"
     listed = ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
@@ -367,71 +327,56 @@ def _describe_damage(shard: Path, names: list[str]) -> str:
     return f"{shard}: {damage}; {shard_remedy(shard)}"
 
 
-# ---- Checks on tables that somebody else may have made -------------------------------------------------------------
+# ---- Checks on tables that another user may have written -----------------------------------------------------------
 # ``items.csv`` names files and ``clips.csv`` shards. In a folder that was fetched from elsewhere they may name
-# anything on this machine, so whatever shows or copies a clip asks here first: each file must be within its folder,
-# each clip within its file.
+# anything on this machine, so all code that shows or copies a clip calls these first: each file must be within its
+# folder, each clip within its file.
 
 
 def clip_within(path: Path, folder: Path) -> Path:
-    """The file that holds a clip, its own or its shard, if that is below ``results/data``, links followed.
+    """The file that holds a clip, its own or its shard, if that is below the parent of ``folder``, links followed.
 
-    Args:
-        path: of an item, as ``items.csv`` names it.
-        folder: ``results/data/<dataset>``.
-
-    Raises:
-        RewindError: if it is elsewhere, through ``..``, an absolute path or a symbolic link.
+    ``folder`` is ``results/data/<dataset>``. A file elsewhere, through ``..``, an absolute path or a symbolic link, is
+    refused.
     """
     location = find_clip(path)
     real = (location.shard if location else path).resolve()
     home = folder.parent.resolve()
     if not real.is_relative_to(home):
         raise RewindError(
-            f"{path.name}: the file lies outside of {home}, so it is neither shown nor copied. If these results are "
-            f"yours, or you trust who made them, start again with {TRUST_OPTION}."
+            f"{path.name}: the file is outside of {home}, so it is neither shown nor copied. If these results are "
+            f"yours, or you trust their author, start again with {TRUST_OPTION}."
         )
     return real
 
 
 def refuse_outside(name: str, folder: Path, table: Path) -> None:
-    """Refuse a file that a table names outside of a folder. Links are not followed: those in the folder are the user's.
+    """Refuse a file that a table names outside of a folder, by an absolute path or ``..``.
 
-    Args:
-        name: the file, relative to the folder of the table.
-        folder: that it must be in.
-        table: the file that names it.
-
-    Raises:
-        RewindError: for an absolute path, or one that leads out by ``..``.
+    ``name`` is relative to the folder of the table. Links are not followed: those in the folder are the user's.
     """
     here = os.path.abspath(table.parent / name)
     if not Path(here).is_relative_to(os.path.abspath(folder)):
         raise RewindError(
-            f"{table}: names {name!r}, which is outside of {folder}; what is outside is not read. Make the table "
+            f"{table}: names {name!r}, which is outside of {folder}; files outside are not read. Write the table "
             "again; if the file is yours, put it, or a link to its folder, there, and name that."
         )
 
 
 def refuse_shard(name: str, index: Path) -> None:
-    """Refuse a shard that ``clips.csv`` or ``shards.csv`` names outside of its own folder.
-
-    Raises:
-        RewindError: naming both.
-    """
-    if name:  # an empty or missing name is refused later, as no index
+    """Refuse a shard that ``clips.csv`` or ``shards.csv`` names outside of its own folder."""
+    if name:  # an empty or missing name is refused later, as one that is not an index
         refuse_outside(name, index.parent, index)
 
 
 def check_csv(table: Path, schema: Schema) -> None:
     """Refuse a table of clips or shards that is not a regular file, or not as it was written, naming the row.
 
-    Raises:
-        RewindError: naming the table. A missing one passes: the code that opens it says so.
+    A missing one passes: the code that opens it reports that.
     """
     require_regular_file(table, missing_ok=True)
     if not table.exists():
-        return  # the code that reads the table says so
+        return  # the code that reads the table reports that
     try:
         for _ in read_user_csv(table, schema):
             pass
@@ -441,11 +386,9 @@ def check_csv(table: Path, schema: Schema) -> None:
 
 
 def check_clip_location(location: ClipLocation) -> None:
-    """Refuse a clip that cannot be where its index says.
+    """Refuse a clip whose shard is not a regular file, or too short for where its index puts the clip.
 
-    Raises:
-        RewindError: naming the shard, if it is not a regular file, or does not reach from where the clip begins to
-            where it ends. A missing shard passes: the code that opens it says so.
+    A missing shard passes: the code that opens it reports that.
     """
     require_regular_file(location.shard, missing_ok=True)
     try:
@@ -455,6 +398,6 @@ def check_clip_location(location: ClipLocation) -> None:
     first, last = location.member.offset, location.member.offset + location.member.bytes
     if not 0 <= first <= last <= size:
         raise RewindError(
-            f"{location.shard}: {location.member.name} is not as it was written: its index says bytes {first:,} to "
+            f"{location.shard}: {location.member.name} is not as it was written: its index states bytes {first:,} to "
             f"{last:,}, and there are {size:,}; {shard_remedy(location.shard)}"
         )

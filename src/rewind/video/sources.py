@@ -1,7 +1,7 @@
 """Find the source files of a data set, match them with its items, and notice when they change.
 
 ``build_inventory`` gives the table of items and source files, ``refuse_name_clashes`` refuses ids whose files the file
-system would take for one, and ``SourceListing`` says, whenever a workflow is read, whether sources are still the same.
+system would take for one, and ``SourceListing`` tells, whenever a workflow is read, if sources are still the same.
 """
 
 from __future__ import annotations
@@ -44,16 +44,7 @@ def ignores_unicode_form(folder: Path) -> bool:
 
 
 def refuse_name_clashes(ids: Iterable[str], folder: Path, where: str) -> None:
-    """Refuse different ids whose files would be one file in ``folder``, such as ``k1`` and ``K1``.
-
-    Args:
-        ids: of originals and twins.
-        folder: where their files will be.
-        where: leads the message.
-
-    Raises:
-        RewindError: naming them.
-    """
+    """Refuse ids whose files would be one in ``folder``, such as ``k1`` and ``K1``; ``where`` leads the message."""
     folder.mkdir(parents=True, exist_ok=True)
     # First the ids that might clash on some file system; the folder itself is tried only if there are any.
     names: dict[str, list[str]] = {}
@@ -109,11 +100,7 @@ class SourceFinder:
         self._listed: dict[Path, dict[str, list[str]]] = {}
 
     def find(self, name: str) -> Path | None:
-        """The file ``name``, or else the one file ``name.<suffix>`` (suffix in any case); None if there is none.
-
-        Raises:
-            RewindError: if several files fit.
-        """
+        """The file ``name``, or else the only file ``name.<suffix>`` (suffix in any case); None if there is none."""
         folder = (self.root / name).parent
         file_name = Path(name).name
         names = self._names(folder).get(file_name, [])
@@ -152,16 +139,13 @@ def _list_files(folder: Path, suffixes: frozenset[str]) -> dict[str, list[str]]:
 def build_inventory(dataset: Dataset, annotations: Annotations, videos: Path) -> pd.DataFrame:
     """One row per original item: its source file, an existing reversed file, and its shard.
 
-    Args:
-        dataset: the dataset file; if its source has ``reversed_videos``, that folder is searched for ``<id>_rev.*``
-            and ``<id>-reverse.*``.
-        annotations: items with ``source`` relative to ``videos``.
-        videos: folder of source clips or images.
+    The annotations' ``source`` is relative to ``videos``. If the data set's source has ``reversed_videos``, that folder
+    is searched for ``<id>_rev.*`` and ``<id>-reverse.*``.
 
     Returns:
-        Columns item_id, split, source (path, "" if missing), reversed_source (path, "" if none), bytes (of the source,
-        0 if missing), twin (1 if the annotations have ``<id>_rev``), shard (CRC-32 of the id modulo ``video.shards``
-        or ``image.shards``, so that it does not change when items are added).
+        :data:`INVENTORY_COLUMNS`: source and reversed_source are paths, "" if there is none; bytes is the size of the
+        source, 0 if it is missing; twin is 1 if the annotations have ``<id>_rev``; shard is the CRC-32 of the id modulo
+        ``video.shards`` or ``image.shards``, so that it does not change when items are added.
 
     Raises:
         RewindError: if several files fit one item, a folder does not exist, no file at all is found, or images have
@@ -237,19 +221,15 @@ def _refuse_missing_sources(dataset: Dataset, videos: Path, expected: int, near:
 
 
 # ---- Whether source files are still the same -----------------------------------------------------------------------
-# Names and sizes decide at once. A file whose time alone differs is compared with the checksum that was noted when its
-# clip was made. The outcome is kept in a file: nothing is read twice, and copying or touching a folder makes nothing
-# stale.
+# Names and sizes decide at once. A file of which only the time differs is compared with the checksum that was noted
+# when its clip was written. The outcome is kept in a file: nothing is read twice, and copying or touching a folder
+# makes nothing stale.
 
 PATH_ERRORS = "surrogateescape"  # file names are bytes, and not all of them are UTF-8
 
 
 class SeenFile(NamedTuple):
-    """A source file; ``sha256`` is empty unless it replaced another file of the same name and size.
-
-    >>> SeenFile("videos/clip1.mp4", size=1000, time=1).sha256
-    ''
-    """
+    """A source file; ``sha256`` is empty unless it replaced another file of the same name and size."""
 
     path: str
     size: int
@@ -261,7 +241,6 @@ class SourceListing:
     """The source files of a data set.
 
     Args:
-        folders: where they are.
         videos: the data set's folder of normalised clips, whose shards note checksums of sources.
         memory: CSV file of what was seen last time; None to keep nothing.
 
@@ -400,11 +379,8 @@ def sources_folder(name: str) -> Path:
 def job_sources_folder(dataset: Dataset, inputs: Iterable[str]) -> Path:
     """:func:`sources_folder` as a job sees it; sources that came packed are unpacked.
 
-    Inputs may come from a bucket under another path. Only declared outputs are stored there, not the single files.
-
-    Args:
-        dataset: whose sources.
-        inputs: of the job; for a data set that is made here ``source/ready.json`` and, for clips, ``source.tar``.
+    For a data set that is made here, ``inputs`` has ``source/ready.json`` and, for clips, ``source.tar``. They may come
+    from a bucket under another path. Only declared outputs are stored there, not the single files.
     """
     paths = [Path(path) for path in inputs]
     folder = next((path.parent for path in paths if path.name == READY_FILE), sources_folder(dataset.name))
@@ -415,7 +391,7 @@ def job_sources_folder(dataset: Dataset, inputs: Iterable[str]) -> Path:
 
 
 def pack_sources(folder: Path) -> None:
-    """Write ``source.tar`` beside a folder of sources, with its files but ``ready.json``, which is written last.
+    """Write ``source.tar`` next to a folder of sources, with its files but ``ready.json``, which is written last.
 
     The same files give the same bytes.
     """

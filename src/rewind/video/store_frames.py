@@ -47,21 +47,16 @@ def make_frame_store(
 ) -> None:
     """Decode every usable clip of ``items.csv`` into the store of ``index``.
 
-    Each finished shard is ``.state/<shard>.bin``, with a signature of all that it depends on beside it. When all are
+    Each finished shard is ``.state/<shard>.bin``, with a signature of all that it depends on next to it. When all are
     finished they get a second name under ``shards`` (a hard link; without hard links they are moved). A job that was
     killed goes on at the next shard, and its store has the bytes of an uninterrupted one, whatever the number of
     workers. Snakemake deletes a job's outputs before it runs again, so unchanged shards are restored from ``.state``.
 
     Args:
         item_table: ``items.csv``; the paths of clips in it are relative to its folder.
-        index: ``index.json`` of the store, written last; ``shards`` is beside it.
-        view: which frames, and their size.
+        index: ``index.json`` of the store, written last; ``shards`` is next to it.
         code: hash of the code that decides pixels; another one decodes every clip again.
-        workers: decoding processes.
         shard_bytes: size at which a shard ends, if no clip has a twin with pixels of its own.
-
-    Raises:
-        RewindError: naming a clip that cannot be read, or if the disk is too small.
     """
     folder = Path(index).parent
     (folder / ".state").mkdir(parents=True, exist_ok=True)
@@ -137,7 +132,7 @@ def _end_with_parent() -> None:
 
     def watch() -> None:
         parent = multiprocessing.parent_process()
-        assert parent is not None  # this runs in workers alone
+        assert parent is not None  # this runs only in workers
         parent.join()
         os._exit(1)
 
@@ -145,7 +140,7 @@ def _end_with_parent() -> None:
 
 
 def _make_shard(folder: Path, number: int, shard: list[ClipGroup], view: FrameView, signature: str) -> StoreShard:
-    """Write one shard, then the state file that says it is complete."""
+    """Write one shard, then the state file that marks it as complete."""
     state = _shard_state_path(folder, number)
     state.unlink(missing_ok=True)
     stored = write_store_shard(_unpublished_path(folder, number), shard, view)

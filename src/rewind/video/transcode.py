@@ -1,4 +1,4 @@
-"""Transcode one source clip into a small normalised clip and its time-reversed twin, in one ffmpeg pass (5.1 or newer).
+"""Transcode one source clip into a small normalised clip and its time-reversed twin, in one pass of ffmpeg.
 
 ``transcode_clip`` is the entry point: it never raises for a bad source but returns a ``ClipReport`` with the reason;
 only a fault of the machine (no space, no memory, a killed ffmpeg) is an error.
@@ -89,25 +89,21 @@ def _read_stream(header: SourceHeader, line: str) -> SourceHeader:
 # is transparent somewhere is treated differently from other clips.
 
 TRANSPARENCY_NOTE = "transparent, shown on white"
-"""What the report says about a clip or an image."""
+"""What the report states about a clip or an image."""
 
 _STREAM_PIXEL_FORMAT = re.compile(r"Video: (\w+)(?: \([^()]*\))*, (\w+)")
 _ALPHA_PIXEL_FORMATS = re.compile(r"yuva|rgba|bgra|argb|abgr|gbrap|ya8|ya16|pal8")
 _FRAME_MIN_ALPHA = re.compile(r"lavfi\.signalstats\.YMIN=(\d+)")
-# In WebM the channel is coded as pictures of its own beside the others, which ffmpeg's own decoders pass over.
+# In WebM the channel is coded as pictures of its own next to the others, which ffmpeg's own decoders pass over.
 _ALPHA_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
 _OPAQUE = 255
 
 
 @dataclass(frozen=True)
 class AlphaChannel:
-    """A source's alpha channel.
+    """A source's alpha channel."""
 
-    Attributes:
-        decoder: what decodes it, if it is not what ffmpeg chooses.
-    """
-
-    decoder: str = ""
+    decoder: str = ""  # what decodes it, if it is not what ffmpeg chooses
 
     def input_options(self) -> dict[str, str]:
         """Options for reading the source: ``-c:v`` before ``-i`` names its decoder."""
@@ -164,41 +160,27 @@ def overlay_on_white(clip: Any) -> Any:
 
 @dataclass(frozen=True)
 class ClipReport:
-    """What became of one source clip.
-
-    Attributes:
-        item_id: the original's id.
-        status: ``ok``; ``missing`` (no source file); ``failed`` (refused, with the reason).
-        reason: why not ok, or what is unusual about an ok clip; else empty.
-        seconds: length of the source by its header, if the decoded frames agree with that, else by the frames.
-        source_width, source_height, source_fps: the source as displayed, rotation applied; 0 where unknown.
-        frames, width, height: the normalised clip.
-        bytes: size of the normalised clip and its twin together.
-        twin: ``made`` by reversing, ``mapped`` from an existing reversed file, or ``none``.
-
-    >>> ClipReport("clip1", "missing", "no such file").frames
-    0
-    """
+    """What became of one source clip."""
 
     item_id: str
-    status: Literal["ok", "missing", "failed"]
-    reason: str = ""
-    seconds: float = 0.0
-    source_width: int = 0
+    status: Literal["ok", "missing", "failed"]  # missing: no source file; failed: refused, with the reason
+    reason: str = ""  # why not ok, or what is unusual about an ok clip; else empty
+    seconds: float = 0.0  # of the source by its header, if the decoded frames agree with that, else by the frames
+    source_width: int = 0  # as displayed, rotation applied; 0 where unknown
     source_height: int = 0
     source_fps: float = 0.0
-    frames: int = 0
+    frames: int = 0  # this and the next two are the normalised clip's
     width: int = 0
     height: int = 0
-    bytes: int = 0
-    twin: Literal["made", "mapped", "none"] = "none"
+    bytes: int = 0  # of the normalised clip and its twin together
+    twin: Literal["made", "mapped", "none"] = "none"  # made by reversing, mapped from an existing reversed file
 
 
 # Demuxers of files that hold their own frames. Left out are lists of other files: concat, DASH, HLS, IMF, sdp, image2.
 ALLOWED_DEMUXERS = (
     "mov,matroska,avi,flv,gif,asf,mpegts,mpeg,mpegvideo,m4v,h264,hevc,mjpeg,mxf,ogg,ivf,nut,dv,rm,wtv,apng,webp_anim"
 )
-TIMEOUT_PER_SECOND, MIN_TIMEOUT = 5.0, 120.0  # ffmpeg may take so long for each of `max_seconds`, and so long beside
+TIMEOUT_PER_SECOND, MIN_TIMEOUT = 5.0, 120.0  # seconds for ffmpeg, per second of `max_seconds` and besides
 
 
 class UnusableSource(Exception):
@@ -208,17 +190,17 @@ class UnusableSource(Exception):
 def transcode_clip(
     source: Path, target: Path, twin: Path | None, settings: Video, reversed_source: Path | None = None
 ) -> ClipReport:
-    """Normalise ``source`` to ``target`` (H.264, yuv420p, square pixels, no audio, no metadata).
+    """Normalise ``source`` to ``target`` (H.264, yuv420p, square pixels, upright, no audio, no metadata).
 
     What is transparent becomes white.
 
     Args:
-        source: any file that ffmpeg decodes; its rotation is applied.
+        source: any file that ffmpeg decodes.
         target: ``<id>.mp4``; the id names the clip in the report.
         twin: ``<id>_rev.mp4``; None if no twin is needed.
-        settings: frames per second, short side (an odd one is raised to even), quantiser, longest duration.
+        settings: an odd ``short_side`` is raised to even.
         reversed_source: an existing reversed file, normalised as it is to ``twin`` instead of reversing
-            ``source``. If it has another number of frames than the original, it keeps them, and ``reason`` says so.
+            ``source``. If it has another number of frames than the original, it keeps them, and ``reason`` states that.
 
     Returns:
         The report. Only with status ``ok`` do the files exist; otherwise neither does, older ones included.
@@ -315,9 +297,6 @@ def _run_transcoding(
     Returns:
         The source's header, the number of frames written, the source's alpha channel, if it has one, and what is noted
         about damage.
-
-    Raises:
-        UnusableSource: with the reason.
     """
     outcome = _run_until_believed(_graph(source, targets, settings, "round", alpha), source, targets, settings)
     if outcome.code == 0 and not _frames_written(outcome):
@@ -344,20 +323,16 @@ def _transparency_note(source: Path, targets: list[Path], alpha: AlphaChannel, s
 
 
 # ---- Whether the file or the machine is at fault -------------------------------------------------------------------
-# What ffmpeg says does not tell: of a damaged size in a file it says "Cannot allocate memory", of a lack of memory that
-# a file is invalid. So a failure counts against a file only if this machine, there and then, makes a clip of that size,
+# ffmpeg's messages do not tell: for a damaged size in a file it reports "Cannot allocate memory", for a lack of memory
+# an invalid file. So a failure counts against a file only if this machine, there and then, makes a clip of that size,
 # and fails with the file again.
 
-_MAX_CONTROL_SIZE = (3840, 2160)  # what a damaged header may say a picture measures is no measure
+_MAX_CONTROL_SIZE = (3840, 2160)  # a damaged header may state any size
 _CONTROL_SIZE, _CONTROL_BYTES = (640, 360), 1 << 20
 
 
 def _run_until_believed(graph: Any, source: Path, targets: list[Path], settings: Video) -> FfmpegResult:
-    """Run ffmpeg; a result that failed is the file's own.
-
-    Raises:
-        RewindError, OSError: for a fault of the machine.
-    """
+    """Run ffmpeg; a result that failed is the file's own fault. One of the machine raises RewindError or OSError."""
     limit = _time_limit(settings)
     outcome = run_ffmpeg(graph, limit)
     if outcome.code not in (0, TIMEOUT_EXIT_CODE) and not outcome.was_stopped:
@@ -369,10 +344,9 @@ def _run_until_believed(graph: Any, source: Path, targets: list[Path], settings:
 
 
 def _check_machine(source: Path, targets: list[Path], settings: Video, header: SourceHeader) -> None:
-    """Read the source, draw another one of its size and length where its clip was to be made, and make that one's clip.
+    """Read the source, draw another of its size and length in the folder of its clip, and make that one's clip.
 
-    Raises:
-        RewindError, OSError: if that cannot be done.
+    What fails is the machine, and raises a RewindError or an OSError.
     """
     _check_file(source)
     with source.open("rb") as file:

@@ -1,6 +1,6 @@
-"""Code edits that somebody declared to change no number (``rewind accept``): outputs keep the hash they were made with.
+"""Code edits that somebody declared to change no number (``rewind accept``): outputs keep their code hash.
 
-``accepted.json`` is stored beside the results of a study or data set and is copied with them. ``rewind accept`` writes
+``accepted.json`` is stored next to the results of a study or data set and is copied with them. ``rewind accept`` writes
 it, the rules read it, and every table mentions it.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rewind.hashing import short_hash
 from rewind.io.files import reading_user_file, write_json
-from rewind.workflow.stages import DISPLAY_STAGES
+from rewind.workflow.stages import is_display
 
 ACCEPTED_FILE = "accepted.json"
 _END_BYTES = 1 << 16  # bytes at either end of a file that, with its size, tell whether it is still the same
@@ -23,25 +23,18 @@ _END_BYTES = 1 << 16  # bytes at either end of a file that, with its size, tell 
 class AcceptedEdit:
     """One accepted edit of one job's code.
 
-    Attributes:
-        stage, rule, job: whose code; ``job`` are its wildcards, for example ``method=meanP, seed=0, study=demo``.
-        recorded: the code hash that its outputs were made with, which they keep.
-        accepted: the code hash that counts as the same.
-        changed: what differs between the two, in words.
-        who, when: who accepted it (the account's name), and the day.
-        output: one of its outputs.
-        state: :func:`hash_size_and_ends` of that file when the edit was accepted. An output that was rebuilt since
-            is not of the old code.
+    ``state`` is the :func:`hash_size_and_ends` of ``output`` when the edit was accepted: an output that was rebuilt
+    since is not of the old code.
     """
 
     stage: str
     rule: str
-    job: str
-    recorded: str
-    accepted: str
-    changed: list[str]
-    who: str
-    when: str
+    job: str  # its wildcards, for example ``method=meanP, seed=0, study=demo``
+    recorded: str  # the code hash of its outputs, which they keep
+    accepted: str  # the code hash that counts as the same
+    changed: list[str]  # what differs between the two, in words
+    who: str  # name of the account
+    when: str  # the day
     output: str
     state: str
 
@@ -52,9 +45,6 @@ class AcceptedEdit:
 
 class AcceptedEditStore:
     """The accepted edits of all studies and data sets; each file is read once.
-
-    Args:
-        results: folder of all results.
 
     >>> AcceptedEditStore(Path("results")).file({"study": "demo", "method": "meanP"}).as_posix()
     'results/demo/accepted.json'
@@ -85,19 +75,14 @@ class AcceptedEditStore:
     def entries(self, path: Path) -> dict[tuple[str, str], AcceptedEdit]:
         """Stage and job → what was accepted for it.
 
-        Raises:
-            RewindError: if the file exists and cannot be read: without it finished runs would be made again.
+        A file that cannot be read is refused: without it finished runs would be made again.
         """
         if path not in self._read:
             self._read[path] = {(entry.stage, entry.job): entry for entry in _load_edits(path)}
         return self._read[path]
 
     def check(self, studies: Iterable[str], datasets: Iterable[str]) -> None:
-        """Read the files of studies and data sets.
-
-        Raises:
-            RewindError: as :meth:`entries`.
-        """
+        """Read the files of studies and data sets, as :meth:`entries` does: one that cannot be read is refused."""
         for folder in (*studies, *(f"data/{name}" for name in datasets)):
             self.entries(self.results / folder / ACCEPTED_FILE)
 
@@ -112,11 +97,11 @@ class AcceptedEditStore:
         groups: dict[tuple[str, str, str], list[str]] = {}
         for folder in (Path("data") / dataset, Path(study)):
             for entry in self.entries(self.results / folder / ACCEPTED_FILE).values():
-                if entry.stage not in DISPLAY_STAGES and entry.holds():
+                if not is_display(entry.stage) and entry.holds():
                     changed = ", ".join(entry.changed)
                     groups.setdefault((changed, entry.who, entry.when), []).append(entry.stage)
         return [
-            f"Accepted by {who} on {when} as changing no number, after results were made: {changed} (stages: "
+            f"Accepted by {who} on {when} as changing no number, after results were computed: {changed} (stages: "
             f"{', '.join(dict.fromkeys(stages))})"
             for (changed, who, when), stages in groups.items()
         ]

@@ -1,7 +1,7 @@
 """Checksums of outputs, written when a job ends and verified before the next job reads them.
 
-They are stored beside the results, ``results/<study>/.seals/<path>.json``, and are copied with them. A file without
-one (made by an earlier version, or in a bucket) is checked for its structure alone.
+They are stored next to the results, ``results/<study>/.seals/<path>.json``, and are copied with them. Of a file without
+one (written by an earlier version, or in a bucket) only the structure is checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rewind.hashing import crc32_of, sha256_of, stable_hash
 from rewind.io.files import non_file_kind, reraise_system_error, write_text
 
 if TYPE_CHECKING:
-    from rewind.workflow.job import Job
+    from rewind.job_values import Job
 
 # ---- Structure of the files between stages -------------------------------------------------------------------------
 # The rows of the two tables below are the contract that results/README.md describes in words.
@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     r".*/items\.csv": ("item_id",),
     r"(.*/)?results/data/[^/]+/items\.csv": ("item_id", "path", "split", "cluster_id", "reversed", "status"),
-    r".*/captions/[^/]+\.csv": ("video_id", "caption", "caption_id"),
+    r".*/captions/[^/]+_(train|valid|test|test_origin)\.csv": ("video_id", "caption", "caption_id"),
+    r".*/captions/groups\.csv": ("caption_id", "group"),
+    r".*/captions/answers\.csv": ("setting", "caption_id", "item_id"),
+    r".*/captions/caption_pairs\.csv": ("pair_id", "first", "second", "kind"),
+    r".*/captions/foils\.csv": ("foil_id", "caption_id", "caption", "kind"),
+    r".*/captions/proficiency\.csv": ("caption_id", "proficiency_id"),
     r".*/videos/inventory\.csv": ("item_id", "split", "source", "reversed_source", "twin", "shard"),
     r".*/videos/report\.csv": ("item_id", "status", "reason"),
     r".*/videos/shards/[^/.]+\.csv": ("item_id", "status", "reason", "sha256"),
@@ -40,16 +45,19 @@ TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     r".*/videos/shards\.csv": ("shard", "files", "bytes", "sha256"),
     r".*/ranks/[^/]+/seed\d+\.parquet": ("query_id", "setting", "direction", "higher", "ties", "rank", "cluster_id"),
     r"(.*/)?results/[^/]+/metrics\.csv": ("method", "seed", "setting", "direction", "queries", "gallery"),
+    r".*/sweep/max_frames\.csv": ("max_frames",),
+    r".*/history\.csv": ("epoch", "seconds"),
     r".*/statistics/intervals\.csv": ("method", "setting", "direction", "metric", "estimate", "low", "high"),
     r".*/statistics/pairs\.csv": ("first", "second", "setting", "direction", "metric", "difference", "p"),
     r".*/statistics/gaps\.csv": ("method", "direction", "metric", "gap", "low", "high"),
     r".*/statistics/ranks\.csv": ("method", "setting", "direction", "metric", "rank", "low", "high"),
+    r".*/statistics/chance\.csv": ("method", "setting", "direction", "metric", "estimate", "tied", "p", "p_holm"),
     r".*/similarity/[^/]+/seed\d+\.npz": ("similarity", "query_ids", "item_ids"),
     r".*/features.*/frames\d+\.npz": ("item_ids", "frames", "mask"),
     r".*/embedding/[^/]+\.npz": ("text", "items", "space", "query_ids", "item_ids"),
     r".*/zero_shot/[^/]+/seed\d+\.npz": ("credits", "sha256", "alike"),
 }
-"""Path → columns of a table, or entries of an npz, that must be there."""
+"""Path → columns of a table, or entries of an npz, that must exist; an analysis declares those of its results."""
 
 JSON_KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     r".*/sweep/best\.json": {"max_frames": int},
@@ -69,9 +77,7 @@ JSON_KEYS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
 def structural_fault(path: Path, thoroughly: bool = False) -> str:
     """What is wrong with a file's structure, as the end of a sentence; empty for a sound file or an unknown suffix.
 
-    Args:
-        path: relative to the working folder.
-        thoroughly: read all of it, and not only its header or index.
+    ``thoroughly`` reads all of the file, not only its header or index.
     """
     if path.is_dir():
         return "a folder, where a file is needed" if path.suffix in _STRUCTURE_CHECKS else ""
@@ -88,15 +94,11 @@ def structural_fault(path: Path, thoroughly: bool = False) -> str:
 
 
 def how_to_restore(lost: Sequence[str | Path]) -> str:
-    """The message about :func:`lost_outputs`.
-
-    >>> how_to_restore(["results/demo/metrics.csv"]).partition(": made")[0]
-    'results/demo/metrics.csv'
-    """
+    """The message about :func:`lost_outputs`."""
     files = [str(path) for path in lost]
     names = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
     return (
-        f"{names}: made before, but not there now. Snakemake makes nothing again that its targets do not lack; to make "
+        f"{names}: written before, but missing now. Snakemake makes only what its targets lack; to make "
         f"{'it' if len(files) == 1 else 'them'} again: `{snakemake_command(*files)}`."
     )
 
@@ -109,8 +111,11 @@ def how_to_remake(path: str | Path) -> str:
 def _check_csv(path: Path, thoroughly: bool) -> str:
     with path.open(encoding="utf-8", newline="") as stream:
         rows = csv.reader(stream, strict=True)
-        header = next(rows, [])
-        if fault := _missing_column(path, header):
+        header = next(rows, None)
+        if header is None:
+            return "empty"
+        # A run without epochs has a history of no columns; of another table, reading it reports that.
+        if header and (fault := _missing_column(path, header)):
             return fault
         if thoroughly:
             for number, row in enumerate(rows, 2):
@@ -170,6 +175,12 @@ def _check_safetensors(path: Path, thoroughly: bool) -> str:
     return ""
 
 
+def _check_png(path: Path, thoroughly: bool) -> str:
+    with path.open("rb") as stream:
+        start = stream.read(24)  # the signature, and of the first chunk the width and height
+    return "" if len(start) == 24 and start.startswith(b"\x89PNG\r\n\x1a\n") else "not a PNG"
+
+
 def _check_tar(path: Path, thoroughly: bool) -> str:
     with tarfile.open(path) as archive:
         if thoroughly:
@@ -184,6 +195,7 @@ _STRUCTURE_CHECKS: Mapping[str, Callable[[Path, bool], str]] = {
     ".npz": _check_npz,
     ".npy": _check_npy,
     ".safetensors": _check_safetensors,
+    ".png": _check_png,
     ".tar": _check_tar,
 }
 _KIND_NAMES = {suffix: f"{suffix[1:]} file" for suffix in _STRUCTURE_CHECKS} | {
@@ -194,13 +206,21 @@ _KIND_NAMES = {suffix: f"{suffix[1:]} file" for suffix in _STRUCTURE_CHECKS} | {
 
 def _missing_column(path: Path, names: list[str]) -> str:
     """Which needed column or entry is missing, in words; empty if none is."""
-    for pattern, required in TABLE_COLUMNS.items():
-        if re.fullmatch(pattern, path.as_posix()):
-            for name in required:
-                if name not in names:
-                    kind = "column" if path.suffix in (".csv", ".parquet") else "entry"
-                    return f"the {kind} {name!r} is missing"
+    name = path.as_posix()
+    found = [columns for pattern, columns in TABLE_COLUMNS.items() if re.fullmatch(pattern, name)]
+    if not found and path.suffix == ".csv":
+        found = [columns for pattern, columns in _analysis_columns().items() if re.fullmatch(pattern, name)]
+    for required in (column for columns in found for column in columns):
+        if required not in names:
+            kind = "column" if path.suffix in (".csv", ".parquet") else "entry"
+            return f"the {kind} {required!r} is missing"
     return ""
+
+
+def _analysis_columns() -> dict[str, tuple[str, ...]]:
+    from rewind.analyses import analysis_results  # late: most jobs read none, and need not read their modules at start
+
+    return {f".*/{re.escape(result.file)}": result.columns for result in analysis_results().values()}
 
 
 def _first_line(error: BaseException) -> str:
@@ -220,18 +240,14 @@ SHA-256.
 # Each clip and each row of a frame store has a checksum of its own, which is compared when it is read.
 _CHECKED_WHEN_READ = re.compile(r".*/videos/shards/[^/]+\.tar|.*/frames/frames\d+/shards")
 _FOLDER_MARKERS = frozenset({"ready.json", "embeddings.json"})
-"""Outputs that stand for all files beside them, which the same job wrote."""
+"""Outputs that represent all files next to them, which the same job wrote."""
 
 
 class FileChecksum(NamedTuple):
-    """A file as its job left it: size, time of modification in nanoseconds, digests.
-
-    >>> list(FileChecksum(5, 1700000000000000000, "2cf24d…"))
-    [5, 1700000000000000000, '2cf24d…', None]
-    """
+    """A file as its job left it."""
 
     bytes: int
-    time: int
+    time: int  # of modification, in nanoseconds
     sha256: str
     crc32: int | None = None  # of files from MIN_CRC_BYTES on; earlier versions wrote none
 
@@ -240,18 +256,14 @@ def verify_inputs(job: Job) -> None:
     """Verify every input of a job that an earlier job made.
 
     Raises:
-        RewindError: naming the first that is not as it was made, what differs, and how to make it again.
+        RewindError: naming the first that is not as its job left it, what differs, and how to make it again.
     """
     for path in dict.fromkeys(job.input):
         verify_file(path)
 
 
 def verify_file(path: str | Path) -> None:
-    """Verify one file, or all files of a folder that is an output.
-
-    Raises:
-        RewindError: if it is not as it was made.
-    """
+    """Verify one file, or all files of a folder that is an output."""
     checksum_file = _checksum_path(path)
     if checksum_file is None or not Path(path).exists():
         return  # the code that reads a missing file reports it
@@ -265,7 +277,7 @@ def verify_file(path: str | Path) -> None:
         if difference := _difference(file, FileChecksum(*checksum)):
             origin = f"the job {content['rule']}{_in_brackets(content['job'])} wrote on {content['when']}"
             raise RewindError(
-                f"{file}: not the file that {origin}: {difference}. {how_to_remake(path)} If it is there on purpose, "
+                f"{file}: not the file that {origin}: {difference}. {how_to_remake(path)} If that is on purpose, "
                 f"delete {checksum_file}, and it is taken as it is."
             )
 
@@ -274,7 +286,7 @@ def verify_files_below(folder: str | Path, *patterns: str) -> None:
     """Verify the files that a command is about to read; those without a checksum are left to the command itself.
 
     Raises:
-        RewindError: if one is not as it was made, or was made and is not there.
+        RewindError: if one is not as its job left it, or was written and is not there.
     """
     lost = [path for path in lost_outputs(Path(folder)) if any(path.match(f"{folder}/{one}") for one in patterns)]
     if lost:
@@ -286,7 +298,7 @@ def verify_files_below(folder: str | Path, *patterns: str) -> None:
 
 
 def sealed_outputs(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Outputs of a study or data set with the content of their checksum files, whether they are still there or not.
+    """Outputs with the content of their checksum files, whether they are still there or not.
 
     Args:
         folder: ``results/<study>`` or ``results/data/<dataset>``.
@@ -310,7 +322,7 @@ def lost_outputs(folder: Path) -> list[Path]:
             return run.groups() in runs if runs else (folder / "runs" / run[1] / f"seed{run[2]}").exists()
         if shard := re.match(r"videos/(shards/\d+-of-\d+)\.", name):
             return not shards or (f"{shard[1]}.tar",) in shards
-        # Other keys have other folders of these, and whoever needs the disk removes them.
+        # Other keys have other folders of these, and users who need the disk remove them.
         return path.parent.exists() or not name.startswith(("vectors/", "features/", "frames/", "figures/"))
 
     gone = [(path, content["rule"]) for path, content in sealed_outputs(folder) if not path.exists()]
@@ -329,10 +341,9 @@ def _read_columns(table: Path, *names: str) -> set[tuple[str, ...]]:
 def restore_times(folder: Path, recorded_time: Callable[[str], float | None] = lambda output: None) -> None:
     """Give outputs that were touched or copied, and have the same content, the time back that they had.
 
-    Snakemake compares files above a size by their times alone. Only files of another time are read, and each once.
+    Snakemake compares files above a size only by their times. Only files of another time are read, and each once.
 
     Args:
-        folder: as for :func:`sealed_outputs`.
         recorded_time: the time of an output by Snakemake's own record, which jobs in one submission share; None: the
             time at which its job wrote it.
     """
@@ -377,11 +388,10 @@ def job_origin(params: Mapping[str, Any], inputs: Iterable[str]) -> str:
 
 
 def is_made_otherwise(shard: str, origin: str | None = None) -> bool:
-    """Whether a shard of clips that is gone was being made anew, from other sources or by other keys than before.
+    """Whether a shard of clips that is gone was being made again, from other sources or by other keys than before.
 
     Args:
-        shard: the tar file, ``results/data/<dataset>/videos/shards/<n>-of-<N>.tar``.
-        origin: of the job that would make it; None: as far as files say.
+        origin: :func:`job_origin` of the job that would make it; None: as far as files tell.
     """
     index = str(Path(shard).with_suffix(".index.csv"))
     table, made = _sealed(Path(shard).parents[1] / "shards.csv"), _sealed(index)
@@ -399,7 +409,7 @@ def _sealed(path: str | Path) -> dict[str, Any] | None:
 
 
 def recorded_files(folder: str | Path) -> dict[Path, FileChecksum]:
-    """Files of a study as their jobs left them; none of a study that was made without checksums."""
+    """Files of a study as their jobs left them; none if the study has no checksums."""
     return {
         _member_path(output, name): FileChecksum(*checksum)
         for output, content in sealed_outputs(Path(folder))
@@ -410,8 +420,7 @@ def recorded_files(folder: str | Path) -> dict[Path, FileChecksum]:
 def explain_failure(job: Job, error: Exception) -> RewindError | None:
     """The error to raise where a job failed with an unexpected exception because an input cannot be read.
 
-    Returns:
-        None if all inputs can be read: then the failure is a bug in Rewind.
+    None if all inputs can be read: then the failure is a bug in Rewind.
     """
     for path in dict.fromkeys(job.input):
         checksum_file = _checksum_path(path)
@@ -423,7 +432,7 @@ def explain_failure(job: Job, error: Exception) -> RewindError | None:
 
 
 def clear_checksums(job: Job) -> None:
-    """Remove the checksums of a job's outputs before it makes them anew, so that a killed job leaves no stale ones."""
+    """Remove the checksums of a job's outputs before it makes them again, so that a killed job leaves no stale ones."""
     for path in job.output:
         if checksum_file := _checksum_path(path):
             temporary = checksum_file.parent.glob(f".{checksum_file.stem}.*.part*")  # of a killed attempt
@@ -436,7 +445,7 @@ def write_checksums(job: Job) -> None:
     wildcards = ", ".join(f"{name}={value}" for name, value in job.wildcards.items())
     header = {"rule": job.rule, "job": wildcards, "when": time.strftime("%Y-%m-%d %H:%M")}
     header["origin"] = job_origin(job.params.items(), job.input)
-    # What clips follow from says whether a shard that is gone would come back with the same bytes.
+    # What clips follow from decides whether a shard that is gone would come back with the same bytes.
     indexes = {
         str(path): origin
         for path in job.input
@@ -476,7 +485,7 @@ def _read_checksums(path: Path) -> dict[str, Any] | None:
 
 
 def _file_names(path: Path) -> Iterator[str]:
-    """Names of the files that an output consists of, relative to it; those beside it begin with ``../``."""
+    """Names of the files that an output consists of, relative to it; those next to it begin with ``../``."""
     if path.is_dir():
         yield from sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
         return
@@ -501,7 +510,7 @@ def _file_checksum(path: Path) -> FileChecksum:
 def _difference(path: Path, known: FileChecksum) -> str:
     """How a file differs from what its job wrote, in words; empty if it does not."""
     if not path.is_file():
-        return "it is a folder" if path.is_dir() else "it is not there"
+        return "it is a folder" if path.is_dir() else "it is missing"
     stat = path.stat()
     if stat.st_size == known.bytes:
         quickly = known.crc32 is not None and stat.st_mtime_ns == known.time

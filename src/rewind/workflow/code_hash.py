@@ -42,7 +42,7 @@ DefinitionHashes = dict[str, str]
 # ---- Hashes of stages, and the store of the definitions behind them ------------------------------------------------
 
 CODE_HASH_FOLDER = Path(".snakemake/rewind/identity")
-"""Where the definitions behind each hash are kept: beside Snakemake's own record of what was made with which hash."""
+"""Where the definitions behind each hash are kept: next to Snakemake's own record of what was made with which hash."""
 
 
 class StageCode:
@@ -51,7 +51,6 @@ class StageCode:
     Args:
         scripts: folder of the workflow's scripts; None: that of the checkout or wheel that this module is in.
         library: folder of the package ``rewind``; None: the one that this module is in.
-        memory: see :class:`ModuleReader`.
 
     >>> definitions = StageCode().parts("sweep")
     >>> "rewind.training.sweep:choose_frames" in definitions, "rewind.errors:RewindError" in definitions
@@ -64,12 +63,7 @@ class StageCode:
         self.reader = ModuleReader(library or Path(__file__).parents[1], is_ignored, memory, scripts)
 
     def parts(self, stage: str, dependencies: CodeDependencies | None = None) -> DefinitionHashes:
-        """The parts that a stage depends on, each with its hash.
-
-        Args:
-            stage: a rule, or a part of one (:data:`rewind.workflow.stages.SUB_STAGES`).
-            dependencies: what keys name.
-        """
+        """The parts that a stage, or one of :data:`rewind.workflow.stages.SUB_STAGES`, needs, with hashes."""
         dependencies = dependencies or CodeDependencies()
         dynamic = sorted((name, tuple(roots)) for name, roots in dependencies.dynamic().items())
         return dict(self._parts(stage, tuple(dict.fromkeys(dependencies.modules)), tuple(dynamic)))
@@ -135,13 +129,9 @@ def reachable_definitions(
     """The parts that are reached from roots, each with its hash.
 
     Args:
-        reader: of modules.
         roots: ``module:name``, ``module:table[key]`` for one entry of a table (a dict literal), or ``module`` for all
             of it. A dotted path of the user's own is a module or an attribute of one: all of the module counts.
         dynamic: ``module:name`` → the roots that are followed in its place where it is reached.
-
-    Raises:
-        RewindError: for a root of the library that does not exist.
     """
     walk = _ReferenceWalk(reader, dynamic)
     for root in roots:
@@ -174,7 +164,7 @@ class _ReferenceWalk:
             return
         parsed, table = self.reader.module(module), name.partition("[")[0]
         if parsed is None or (table and table not in parsed.units and table not in parsed.imports):
-            raise RewindError(f"the table of stages names {root}, which is not there.")
+            raise RewindError(f"the table of stages names {root}, which does not exist.")
         self.pending.append((module, name or WHOLE_MODULE))
 
     def visit(self, module: str, name: str) -> None:
@@ -262,8 +252,6 @@ class ModuleReader:
     >>> reader = ModuleReader(Path(__file__).parents[1])
     >>> sorted(reader.module("rewind.torch_setup").units)
     ['(import)', 'keep_freed_memory', 'reproduce_on_cpu', 'seed_everything', 'set_deterministic', 'synchronise']
-    >>> reader.module("torch") is None
-    True
     """
 
     def __init__(
@@ -287,7 +275,7 @@ class ModuleReader:
     def own(self, name: str) -> str:
         """Module of a dotted name of the user's own (a module, or an attribute of one); empty where there is none.
 
-        From now on the modules of its package, and those beside it if it is not an installed package, count as the
+        From now on the modules of its package, and those next to it if it is not an installed package, count as the
         user's own too.
         """
         package = top_package(name)
@@ -295,7 +283,7 @@ class ModuleReader:
             self._own_packages.add(package)
             if (folder := _import_folder(package)) and str(folder) not in sysconfig.get_paths().values():
                 self._own_folders.add(folder)
-            self._files.clear()  # modules that were nobody's may be the user's own now
+            self._files.clear()  # modules that were not found may be the user's own now
         parts = name.split(".")
         return next((module for n in range(len(parts), 0, -1) if self.file(module := ".".join(parts[:n]))), "")
 
@@ -333,7 +321,7 @@ class ModuleReader:
 
     def _parse(self, name: str, path: Path) -> ParsedModule:
         key = sha256_hex(b"\0".join([*self._parser, name.encode(), path.name.encode(), path.read_bytes()]))[:32]
-        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # a damaged entry is parsed anew
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # a damaged entry is parsed again
             return module_from_json(self.memory.get(key))
         module = parse_module(name, path, self.is_ignored)
         self.memory[key] = asdict(module)

@@ -60,10 +60,7 @@ def parse_overrides(overrides: Any) -> dict[str, dict[str, Any]]:
 
 
 def main_overrides(config: Path = Path("config")) -> dict[str, dict[str, Any]]:
-    """The overrides of ``config.yaml``, as :func:`parse_overrides` gives them: they hold for commands as for jobs.
-
-    Args:
-        config: its folder.
+    """The overrides of ``config.yaml``, as :func:`parse_overrides` returns them: they hold for commands as for jobs.
 
     Raises:
         RewindError: for overrides that cannot be read.
@@ -90,7 +87,7 @@ def load_configured_dataset(
 
 
 def merge_overrides(*parsed: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Several results of :func:`parse_overrides`, of which the last has the last word."""
+    """Several results of :func:`parse_overrides`, of which later ones take precedence."""
     merged: dict[str, Any] = {}
     for overrides in parsed:
         merged = merge_config(merged, overrides)
@@ -98,11 +95,7 @@ def merge_overrides(*parsed: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[
 
 
 def _nest_keys(value: Any, where: str) -> dict[str, Any]:
-    """A block whose dotted keys (``training.epochs``) became nested blocks.
-
-    Raises:
-        RewindError: if ``value`` is not a block, or a key has an empty part.
-    """
+    """A block whose dotted keys (``training.epochs``) became nested blocks."""
     if not isinstance(value, Mapping):
         raise RewindError(
             f"{where}: a block of keys is expected, for example {EXAMPLE_OVERRIDES} (given: {str(value)[:100]!r})."
@@ -150,7 +143,7 @@ def load_config(
     Args:
         config: ``studies`` (names) and ``overrides`` (``{studies: {name: {...}}, datasets: {name: {...}}}``, nested
             or with dotted keys), from ``config/config.yaml`` and the command line.
-        home: the workflow's own folder, where it is run from another (see :mod:`rewind.config.load`).
+        home: see :mod:`rewind.config.load`.
         typed: the part of ``config`` that came from the command line. Where it selects studies, overrides in
             ``config/config.yaml`` may be of studies that are not selected; all others must be of selected ones.
 
@@ -173,10 +166,8 @@ def load_checked_config(
     """As :func:`load_config`; besides, all :mod:`checks <rewind.workflow.preflight.checks>` pass.
 
     Args:
-        config: see :func:`load_config`.
         cache: JSON file of what passed before; None: nothing is cached.
         targets: the command line: a submission needs a file that nothing else does.
-        home, typed: see :func:`load_config`.
 
     Raises:
         ConfigErrors: everything that is wrong, of all studies and data sets at once.
@@ -328,11 +319,7 @@ def check_sources(dataset: Dataset) -> None:
 
 
 def zero_shot_file(study: Study) -> list[str]:
-    """The file of labelled images, if the study names one.
-
-    Raises:
-        RewindError: if it is missing.
-    """
+    """The file of labelled images, if the study names one; a missing one is refused."""
     keys = study.evaluation.zero_shot
     where = f"config/studies/{study.name}.yaml: evaluation.zero_shot.folder"
     return [str(find_cifar10(keys.folder, where))] if keys else []

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import difflib
 import gc
-import json
 import os
 import runpy
 import socket
@@ -19,187 +18,26 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, overload
+from typing import Any, TextIO
 
 from rewind import system_errors
 from rewind.commands import snakemake_command
 from rewind.errors import RewindError, printable
 from rewind.hashing import stable_hash
 from rewind.io.files import read_json, write_json
+from rewind.job_values import Job
 from rewind.packaged import workflow_home
 from rewind.processes import exit_on_signals
 from rewind.workflow import checksums
-from rewind.workflow.stages import RULES, strip_rule_prefix
 from rewind.workflow.temporary_files import remove_temporary_files
-
-# ---- A job as plain values -----------------------------------------------------------------------------------------
-
-
-class NamedList:
-    """Values in order, of which some have a name: ``input[0]``, ``input.model``, ``input.get("store")``.
-
-    A name stands for one value, or for a list of them where the rule gives a list.
-
-    >>> values = NamedList(["a.csv", "b.npz"], {"model": "b.npz"})
-    >>> values[0], values.model, values.get("store"), len(values)
-    ('a.csv', 'b.npz', None, 2)
-    """
-
-    def __init__(self, values: Iterable[Any], names: Mapping[str, Any]) -> None:
-        self._values, self._names = list(values), dict(names)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._names:
-            raise AttributeError(f"{name!r} is not given; there are: {', '.join(self.__dict__.get('_names', ()))}")
-        return self._names[name]
-
-    def __getitem__(self, position: int) -> Any:
-        return self._values[position]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self._names.get(name, default)
-
-    def items(self) -> dict[str, Any]:
-        """Names and what they stand for."""
-        return dict(self._names)
-
-
-class Outputs(NamedList):
-    """Files that a job writes, each a path as ``str``; callers make a :class:`pathlib.Path` where one is needed."""
-
-    if TYPE_CHECKING:  # the same methods with known types, so that mypy finds a str where a Path is needed
-
-        def __getattr__(self, name: str) -> str: ...
-
-        def __getitem__(self, place: int) -> str: ...
-
-        def __iter__(self) -> Iterator[str]: ...
-
-        @overload
-        def get(self, name: str, default: str) -> str: ...
-
-        @overload
-        def get(self, name: str, default: None = None) -> str | None: ...
-
-        def get(self, name: str, default: str | None = None) -> str | None: ...
-
-
-@dataclass(frozen=True)
-class Job:
-    """One job of the workflow: what a script gets from :func:`start_job`.
-
-    Attributes:
-        rule: name of its rule; in a workflow that uses this one as a module it may have a prefix.
-        input: files; a name stands for one or for a list of them.
-        output: files, each under its own name.
-        params: parameters, plain values.
-        wildcards: name → value.
-        threads: cores that it was granted.
-        resources: name → number or text; jobs that may use GPUs have ``gpu``.
-        log: its log file.
-        by_hand: whether somebody runs it again, and not Snakemake.
-
-    >>> output = Outputs(["results/demo/metrics.csv"], {"table": "results/demo/metrics.csv"})
-    >>> job = Job("metrics", NamedList([], {}), output, NamedList([], {}), {"study": "demo"}, 1, {}, "logs/metrics.log")
-    >>> job.below(Path("/tmp/again")).output.table
-    '/tmp/again/results/demo/metrics.csv'
-    >>> Job.read(job.content()).wildcards
-    {'study': 'demo'}
-    """
-
-    rule: str
-    input: NamedList
-    output: Outputs
-    params: NamedList
-    wildcards: dict[str, str]
-    threads: int
-    resources: dict[str, Any]
-    log: str
-    by_hand: bool = False
-
-    @property
-    def execution(self) -> Mapping[str, Any]:
-        """Keys of the study on which no result depends: a parameter that Snakemake does not compare."""
-        return self.params.get("execution") or {}
-
-    @classmethod
-    def of(cls, snakemake: Any) -> Job:
-        """From the object that Snakemake hands to a script.
-
-        It goes through JSON, as a record does, so that a job that is run again from its record gets the same values.
-        """
-        content = {
-            "rule": snakemake.rule,
-            "input": _file_values(snakemake.input),
-            "output": _file_values(snakemake.output),
-            "params": {"values": list(snakemake.params), "names": dict(snakemake.params.items())},
-            "wildcards": {name: str(value) for name, value in snakemake.wildcards.items()},
-            "threads": snakemake.threads,
-            "resources": {name: _plain_value(value) for name, value in snakemake.resources.items()},
-            "log": str(snakemake.log[0]),
-        }
-        return cls.read(json.loads(json.dumps(content)))
-
-    @classmethod
-    def read(cls, content: Mapping[str, Any]) -> Job:
-        """From the result of :meth:`content`."""
-        lists = {name: NamedList(**content[name]) for name in ("input", "params")}
-        return cls(**{**content, **lists, "output": Outputs(**content["output"])})
-
-    def content(self) -> dict[str, Any]:
-        """The job as values that JSON can hold."""
-        parts = {"input": self.input, "output": self.output, "params": self.params}
-        lists = {name: {"values": list(part), "names": part.items()} for name, part in parts.items()}
-        return {name: value for name, value in vars(self).items() if name != "by_hand"} | lists
-
-    def below(self, folder: Path) -> Job:
-        """The same job with everything that it writes (outputs, log, the state that it resumes from) below a folder."""
-        output = self.output.items()
-        moved = {name: _below_folder(value, folder) for name, value in output.items()}
-        params = self.params.items()
-        if "state" in params:
-            params["state"] = _below_folder(params["state"], folder)
-        if self.execution:
-            params["execution"] = {name: value for name, value in self.execution.items() if name != "state_folder"}
-        return replace(
-            self,
-            output=Outputs([_below_folder(path, folder) for path in self.output], moved),
-            params=NamedList(list(self.params), params),
-            log=_below_folder(self.log, folder),
-        )
-
-
-def _file_values(files: Any) -> dict[str, Any]:
-    names = {
-        name: [str(path) for path in value] if isinstance(value, list) else str(value) for name, value in files.items()
-    }
-    return {"values": [str(path) for path in files], "names": names}
-
-
-def _plain_value(value: Any) -> int | float | str | None:
-    return value if isinstance(value, int | float | None) else str(value)
-
-
-def _below_folder(value: Any, folder: Path) -> Any:
-    if isinstance(value, list):
-        return [_below_folder(path, folder) for path in value]
-    path = Path(value)
-    return str(folder / path.relative_to(path.anchor))
-
 
 # ---- The frame of a script -----------------------------------------------------------------------------------------
 
 JOB_RECORDS = Path(".snakemake/rewind/jobs")
-"""Where inputs and parameters of jobs are recorded, beside Snakemake's own records, for those who run one by hand."""
+"""Where inputs and parameters of jobs are recorded, next to Snakemake's own records, for users who run one by hand."""
 
 
 PRINT_TABLES = "REWIND_PRINT_TABLES"
@@ -215,14 +53,14 @@ def start_job(snakemake: Any) -> Iterator[Job]:
 
     Args:
         snakemake: the object of that name in a script; None where Snakemake did not start it. The command line then
-            says which job is run again: ``python workflow/scripts/train.py --mock demo meanP 0``.
+            states which job is run again: ``python workflow/scripts/train.py --mock demo meanP 0``.
     """
     if snakemake is None:
         with exit_on_error():
             snakemake = _job_of_command(Path(sys.argv[0]).stem, sys.argv[1:])
     with exit_on_error():
         job = snakemake if isinstance(snakemake, Job) else Job.of(snakemake)
-    if job.by_hand:  # messages go to the console alone, and exceptions are for a debugger
+    if job.by_hand:  # messages go only to the console, and exceptions are for a debugger
         remove_temporary_files(job)
         _load_own_metrics(job)
         with exit_on_signals(), acquire_resources(*requested_resources(job)):
@@ -233,7 +71,7 @@ def start_job(snakemake: Any) -> Iterator[Job]:
     # and again, and at the exit once more, which takes half a second of CPU time where torch is among them.
     gc.freeze()
     with exit_on_error():
-        with contextlib.suppress(OSError):  # only those who run it by hand need the record
+        with contextlib.suppress(OSError):  # only users who run it by hand need the record
             write_json(job_record_path(job.rule, job.output), job.content())
         remove_temporary_files(job)
     with job_session(job.log, *requested_resources(job)):
@@ -261,7 +99,7 @@ def _load_own_metrics(job: Job) -> None:
 
 def requested_resources(job: Job) -> tuple[int, int | None, bool]:
     """Threads, GPUs, and whether a GPU is required: see :func:`job_session`."""
-    # A rule may reserve more cores than torch is to use, so that nothing else runs beside it.
+    # A rule may reserve more cores than torch is to use, so that nothing else runs next to it.
     threads = job.params.get("threads", job.threads)
     return threads, job.resources.get("gpu"), bool(job.execution.get("require_gpu"))
 
@@ -279,7 +117,7 @@ def job_record_path(rule: str, outputs: Iterable[str]) -> Path:
 def rerun_job(target: str, out: Path | None = None) -> int:
     """Run the job that makes a file again, with the inputs and parameters of when Snakemake last started it.
 
-    Messages go to the console alone, and exceptions are not caught. Of several GPUs it takes one, since more need more
+    Messages only go to the console, and exceptions are not caught. It takes one of several GPUs, since more need more
     processes.
 
     Args:
@@ -300,16 +138,16 @@ def run_script(job: Job) -> None:
 
 
 def _script_name(job: Job) -> str:
-    """The script of a rule, whose name may have the prefix of a Snakemake module.
+    """The script of a rule, whose name may have the prefix of a Snakemake module."""
+    if job.params.get("analyses"):  # of one of the study's own
+        return "analysis"
+    from rewind.workflow.stages import RULES, strip_rule_prefix  # it reads all analyses, which few jobs need
 
-    Raises:
-        RewindError: for a rule that is none of Rewind's.
-    """
     rule = strip_rule_prefix(str(job.params.get("act") or job.rule))
     if not rule:
         raise RewindError(
-            f"rule {job.rule}: Rewind has no rule of this name; a rule that uses one under another name says which by "
-            '`params: act="train"`.'
+            f"rule {job.rule}: Rewind has no rule of this name; a rule that uses one under another name states which "
+            'by `params: act="train"`.'
         )
     return RULES[rule].script or rule
 
@@ -424,7 +262,7 @@ def job_session(
 ) -> Iterator[None]:
     """The process around a job: tee its output into ``log``, set thread counts, lease ``gpus``.
 
-    A :class:`RewindError` or a fault of the machine ends the process with its message alone; anything else is a bug
+    A :class:`RewindError` or a fault of the machine ends the process with only its message; anything else is a bug
     and shows its traceback.
 
     Args:
@@ -432,7 +270,6 @@ def job_session(
         threads: CPU threads that the workflow gave this job. Torch uses exactly these: two busy threads more than
             cores make a training step many times slower.
         gpus: GPUs that the workflow granted; None for jobs that never use one.
-        require_gpu: refuse to go on without one.
     """
     began = time.monotonic()
     # The inner exit_on_error writes into the log; the outer one catches a log that cannot be opened.
@@ -446,7 +283,7 @@ def job_session(
 def open_job_log(path: Path) -> Iterator[TextIO]:
     """A job's log, open for writing, beginning with the logs of earlier attempts that did not finish.
 
-    Snakemake deletes a log before its job runs again. A second name of the file (a hard link), hidden beside it,
+    Snakemake deletes a log before its job runs again. A second name of the file (a hard link), hidden next to it,
     survives that, and is removed when the block ends without an error. Of earlier attempts the last
     :data:`MAX_EARLIER_LOG_BYTES` are kept.
     """
@@ -537,7 +374,7 @@ def acquire_resources(threads: int, gpus: int | None, require_gpu: bool) -> Iter
         problem = _gpu_problem(devices, usable)
         if require_gpu and gpus and not usable:
             raise RewindError(
-                f"resources.require_gpu is set, but {problem}. `rewind doctor` says what is missing; to train on the "
+                f"resources.require_gpu is set, but {problem}. `rewind doctor` lists what is missing; to train on the "
                 "CPU anyway, set resources.require_gpu: false."
             )
         if devices and problem:

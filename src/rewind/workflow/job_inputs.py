@@ -14,7 +14,7 @@ from rewind.config.dataset import MadeFrom
 from rewind.config.load import merge_config
 from rewind.config.study import RunKey, with_method_keys
 from rewind.io.files import read_json
-from rewind.workflow.job import Job, NamedList
+from rewind.job_values import Job, NamedList
 
 if TYPE_CHECKING:
     from rewind.encoders.score_candidates import PairScorer
@@ -23,27 +23,12 @@ if TYPE_CHECKING:
     from rewind.report.study import ReportFiles
     from rewind.training.run import TrainingJob
 
-# ---- Runs and pairs ------------------------------------------------------------------------------------------------
-
-
-def job_runs(job: Job) -> list[RunKey]:
-    """Method and seed of every run of a rule, in the order of the study."""
-    return [(method, seed) for method, seed in job.params.runs]
-
-
-def files_by_run(job: Job, files: Iterable[str]) -> dict[RunKey, str]:
-    """Files of all runs, by method and seed."""
-    return dict(zip(job_runs(job), files, strict=True))
+# ---- Runs ------------------------------------------------------------------------------------------------
 
 
 def study_files_by_run(study: Study, files: Iterable[str]) -> dict[RunKey, str]:
     """Files of all runs of a study, by method and seed."""
     return dict(zip(study.runs(), files, strict=True))
-
-
-def job_pairs(job: Job) -> list[tuple[str, str]]:
-    """Pairs of methods that a study compares."""
-    return [(first, second) for first, second in job.params.pairs]
 
 
 # ---- A model and its data ------------------------------------------------------------------------------------------
@@ -62,7 +47,7 @@ def job_dataset(job: Job) -> Dataset:
 
 
 def made_from(job: Job) -> MadeFrom:
-    """How a data set of vectors is made from another, likewise."""
+    """How a data set of vectors is made from another, with those too."""
     keys = job.execution.get("keys", {}).get("source", {}).get("made_from", {})
     return MadeFrom.model_validate(merge_config(job.params.made_from, keys))
 
@@ -73,7 +58,7 @@ def chosen_keys(path: str | None) -> dict[str, Any]:
 
 
 def _chosen_keys_by_method(job: Job) -> dict[str, dict[str, Any]]:
-    """Of the methods that have trials; each file is ``sweep/<method>/seed<k>/choice.json``."""
+    """:func:`chosen_keys` of the methods that have trials, from ``sweep/<method>/seed<k>/choice.json``."""
     return {Path(path).parts[-3]: chosen_keys(path) for path in job.input.get("tuned", ())}
 
 
@@ -208,11 +193,11 @@ def training_jobs(job: Job) -> dict[str, TrainingJob]:
 
 def report_files(job: Job, study: Study) -> ReportFiles:
     """The inputs of tables, figures and the page of a study."""
-    from rewind.report.study import GapFiles, ReportFiles
+    from rewind.analyses import analysis_results
+    from rewind.report.study import ReportFiles
     from rewind.statistics.rank_files import ranks_folder
 
     inputs = job.input
-    gap = [inputs.get(name) for name in ("gap_runs", "gap_intervals", "gap_pairs", "gap_counts")]
     return ReportFiles(
         metrics=inputs.metrics,
         intervals=inputs.intervals,
@@ -222,19 +207,10 @@ def report_files(job: Job, study: Study) -> ReportFiles:
         best=inputs.best,
         videos=inputs.videos,
         pretrained=dict(zip(study.pretraining_seeds(), inputs.get("pretraining", ()), strict=True)),
-        zero_shot=inputs.get("zero_shot"),
-        zero_shot_pairs=inputs.get("zero_shot_pairs"),
-        frame_order=inputs.get("frame_order"),
-        transductive=inputs.get("transductive"),
-        blind=inputs.get("blind"),
-        probes=inputs.get("probes"),
-        step_time=inputs.get("step_time"),
-        control=inputs.get("control"),
+        analyses={name: path for name in analysis_results() if (path := inputs.get(name))},
         places=inputs.places,
         chance=inputs.chance,
-        groups=inputs.get("group_results"),
         trials=list(inputs.get("trials", ())),
         ranks=ranks_folder(inputs.ranks),
-        gap=GapFiles(*gap) if all(gap) else None,
         accepted=list(job.params.get("accepted") or ()),
     )

@@ -30,15 +30,11 @@ def run_on_all_gpus(
 
     The processes find one another by torchrun's environment variables, see
     :func:`rewind.distributed.join_process_group`. All append to this job's log, where ranks other than 0 only report
-    failures. If one fails, the others are ended.
+    failures. If one fails, the others are ended and :class:`RewindError` is raised.
 
     Args:
         work: a module-level function, and ``arguments`` for it: both are pickled.
-        log: the job's log file.
-        processes: how many; the number of visible GPUs if None.
-
-    Raises:
-        RewindError: if a process failed; its messages are in the log above.
+        processes: their number; None: that of the visible GPUs.
     """
     count = torch.cuda.device_count() if processes is None else processes
     if count <= 1:

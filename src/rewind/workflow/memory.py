@@ -55,12 +55,7 @@ def ranks_job_mb(dataset: Dataset, study: Study, results: Path) -> int:
 
 
 def count_test_split(dataset: Dataset, results: Path) -> tuple[int, int]:
-    """Captions and items of the test split: rows of the prepared tables, or else :data:`DEFAULT_TEST_ROWS` of each.
-
-    Args:
-        dataset: the data set.
-        results: folder of all results.
-    """
+    """Captions and items of the test split: rows of the prepared tables, or else :data:`DEFAULT_TEST_ROWS` of each."""
     folder = results / "data" / dataset.name
     captions = _count_rows(folder / "captions" / f"{dataset.name}_test.csv")
     items = _count_rows(folder / "items.csv", _TEST_CELL) if captions else 0

@@ -19,7 +19,7 @@ from rewind.workflow.stages import GUARDS
 # ---- Definitions of a module ---------------------------------------------------------------------------------------
 
 IMPORT_EFFECTS = "(import)"
-"""Name of the definition that stands for the statements which run when a module is imported."""
+"""Name of the definition that represents the statements which run when a module is imported."""
 
 Target = tuple[str, str]
 """What an import names: module and attribute; the attribute is empty for the module itself."""
@@ -34,17 +34,11 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 
 @dataclass
 class Definition:
-    """A top-level function, class or value of a module, an entry of a table, or :data:`IMPORT_EFFECTS`.
+    """A top-level function, class or value of a module, an entry of a table, or :data:`IMPORT_EFFECTS`."""
 
-    Attributes:
-        parts: name → hash of its normalised source; a class has one part for each of its methods.
-        reads: dotted names that it reads, and ``table[key]`` for a constant key.
-        imports: what it imports itself, by local name.
-    """
-
-    parts: dict[str, str] = field(default_factory=dict)
-    reads: list[str] = field(default_factory=list)
-    imports: dict[str, Target] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)  # name → hash of its normalised source; one per method
+    reads: list[str] = field(default_factory=list)  # dotted names, and ``table[key]`` for a constant key
+    imports: dict[str, Target] = field(default_factory=dict)  # its own, by local name
 
     def add(self, label: str, source: NormalisedSource) -> None:
         """Add a part; of a name that is bound twice, the hash is of both."""
@@ -57,20 +51,17 @@ class Definition:
 class ParsedModule:
     """The definitions and imports of a file.
 
-    Attributes:
-        units: name → definition; also ``table[key]`` → an entry of a dict literal with constant keys, so that a study
-            depends on those entries alone that it names.
-        imports: what the module imports at its top level, by local name.
-        stars: modules of which it imports ``*``.
+    ``units`` also has ``table[key]`` → an entry of a dict literal with constant keys, so that a study depends only on
+    the entries that it names.
     """
 
     units: dict[str, Definition] = field(default_factory=dict)
-    imports: dict[str, Target] = field(default_factory=dict)
-    stars: list[str] = field(default_factory=list)
+    imports: dict[str, Target] = field(default_factory=dict)  # at its top level, by local name
+    stars: list[str] = field(default_factory=list)  # modules of which it imports ``*``
 
 
 def module_from_json(content: dict[str, Any]) -> ParsedModule:
-    """A module from what ``dataclasses.asdict`` and JSON made of it.
+    """A module from the result of ``dataclasses.asdict`` and JSON.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: if it is something else.
@@ -89,10 +80,7 @@ def module_from_json(content: dict[str, Any]) -> ParsedModule:
 def parse_module(name: str, path: Path, is_ignored: Callable[[str], bool]) -> ParsedModule:
     """Split the file of a module into definitions, without importing it.
 
-    Args:
-        name: dotted name of the module.
-        path: its file.
-        is_ignored: whether no result depends on ``module:name``.
+    ``is_ignored``: whether no result depends on ``module:name``.
     """
     tree = ast.parse(path.read_bytes(), filename=str(path))
     names = NameClassifier(name, name if path.name == "__init__.py" else name.rpartition(".")[0], is_ignored)
@@ -113,7 +101,7 @@ def parse_module(name: str, path: Path, is_ignored: Callable[[str], bool]) -> Pa
                     definition.add(label, normalise_source([part], names))
             for key, entry in _table_entries(node).items():
                 module.units[f"{defined}[{key}]"] = _definition(f"{bound[0]}[{key}]", [entry], names)
-        if "_" in bound or _has_side_effects(node, names):  # nobody reads `_`, so its value runs for its effect
+        if "_" in bound or _has_side_effects(node, names):  # no code reads `_`, so its value runs for its effect
             effects.append(node)
     module.units[IMPORT_EFFECTS] = _definition(IMPORT_EFFECTS, effects, names)
     return module
@@ -153,7 +141,7 @@ def _bound_names(node: ast.stmt, package: str) -> Iterator[tuple[str, Target]]:
         for alias in node.names:
             first = alias.name.partition(".")[0]
             yield alias.asname or first, (alias.name if alias.asname else first, "")
-            yield alias.name, (alias.name, "")  # `a.b` is not a variable: this says which module was run, read or not
+            yield alias.name, (alias.name, "")  # `a.b` is not a variable: this records which module ran, read or not
     elif isinstance(node, ast.ImportFrom):
         # Each dot of a relative import beyond the first leads one package up.
         parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
@@ -218,18 +206,12 @@ _DESCRIPTION_POSITIONS = {"config_field": 1, "required_field": 0}
 
 @dataclass
 class NameClassifier:
-    """What the names used in a module stand for, as far as the normal form depends on it.
-
-    Attributes:
-        module, package: dotted name of the module, and of the package that its relative imports start from.
-        is_ignored: whether no result depends on ``module:name``.
-        imports: what the module imports, by local name; all other names are its own.
-    """
+    """What the names used in a module stand for, as far as the normal form depends on it."""
 
     module: str = ""
-    package: str = ""
-    is_ignored: Callable[[str], bool] = lambda name: False
-    imports: dict[str, Target] = field(default_factory=dict)
+    package: str = ""  # that its relative imports start from
+    is_ignored: Callable[[str], bool] = lambda name: False  # whether no result depends on ``module:name``
+    imports: dict[str, Target] = field(default_factory=dict)  # by local name; all other names are the module's own
 
     def qualified(self, name: str) -> str:
         return ":".join(self.imports.get(name, (self.module, name)))
@@ -246,17 +228,11 @@ class NameClassifier:
 
 @dataclass
 class NormalisedSource:
-    """Code in normal form.
-
-    Attributes:
-        text: the normal form; two pieces of code with the same text compute the same.
-        reads: dotted names that the code reads: ``x``, ``x.y`` as far as all parts are plain names.
-        imports: what the code itself imports, by local name.
-    """
+    """Code in normal form; two pieces of code with the same text compute the same."""
 
     text: str = ""
-    reads: set[str] = field(default_factory=set)
-    imports: dict[str, Target] = field(default_factory=dict)
+    reads: set[str] = field(default_factory=set)  # ``x``, ``x.y`` as far as all parts are plain names
+    imports: dict[str, Target] = field(default_factory=dict)  # those of the code itself, by local name
 
 
 def normalise_source(nodes: Iterable[ast.AST], names: NameClassifier) -> NormalisedSource:
@@ -273,18 +249,13 @@ def normalise_source(nodes: Iterable[ast.AST], names: NameClassifier) -> Normali
 
 
 class _Normaliser:
-    """Writes syntax trees; a node of type ``X`` is written by the method ``_X`` where there is one.
-
-    Attributes:
-        source: what was read and imported so far.
-        ignored_locals: local variables of ignored classes, such as ``progress = Progress(...)``.
-        in_message: inside the arguments of ignored code, whose texts are messages.
-        in_class: directly inside of a class body, where annotations define the fields of dataclasses.
-    """
+    """Writes syntax trees; a node of type ``X`` is written by the method ``_X`` where there is one."""
 
     def __init__(self, names: NameClassifier) -> None:
         self.names, self.source = names, NormalisedSource()
-        self.ignored_locals: set[str] = set()
+        self.ignored_locals: set[str] = set()  # variables of ignored classes, such as ``progress = Progress(...)``
+        # Inside the arguments of ignored code, whose texts are messages; directly inside of a class body, where
+        # annotations define the fields of dataclasses.
         self.in_message = self.in_class = False
 
     def write(self, node: object) -> str:
@@ -329,7 +300,7 @@ class _Normaliser:
         return self._fields(node)
 
     def _With(self, node: ast.With) -> str:
-        """A block of guards alone computes what its body does."""
+        """A block that consists only of guards computes what its body does."""
         items = [item for item in node.items if item.optional_vars or not self.names.is_guard(item.context_expr)]
         if not items:
             return ",".join(filter(None, map(self.write, node.body)))
@@ -389,7 +360,7 @@ class _Normaliser:
 
     def _Subscript(self, node: ast.Subscript) -> str:
         if isinstance(node.value, ast.Name) and isinstance(node.slice, ast.Constant) and isinstance(node.ctx, ast.Load):
-            self.source.reads.add(f"{node.value.id}[{node.slice.value!s}]")  # `TABLE["x"]` needs one entry alone
+            self.source.reads.add(f"{node.value.id}[{node.slice.value!s}]")  # `TABLE["x"]` needs only one entry
             return f"N:{node.value.id}[{self.write(node.slice)}]"
         return self._fields(node)
 

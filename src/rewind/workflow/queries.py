@@ -1,4 +1,4 @@
-"""Which queries a study asks and which of them form a cluster (are not independent), from its data set alone.
+"""Which queries a study asks and which of them form a cluster (are not independent), only from its data set.
 
 No run is needed: the counts come from the prepared data set, or else from its annotations.
 """
@@ -25,18 +25,10 @@ from rewind.workflow.checksums import verify_files_below
 
 
 class QueryClusters(NamedTuple):
-    """The queries of a setting.
+    """The queries of a setting."""
 
-    Attributes:
-        sizes: (C,) queries of each cluster; None where the data set is not here.
-        source: where the counts are from, or why they are not known.
-
-    >>> int(QueryClusters(np.array([2, 2, 1]), "counted in items.csv").sizes.sum())
-    5
-    """
-
-    sizes: np.ndarray | None
-    source: str
+    sizes: np.ndarray | None  # (C,) queries of each cluster; None where the data set is missing
+    source: str  # where the counts are from, or why they are not known
 
 
 def query_clusters(dataset: str, setting: str, direction: str, datasets: Path, results: Path) -> QueryClusters:
@@ -44,12 +36,6 @@ def query_clusters(dataset: str, setting: str, direction: str, datasets: Path, r
 
     The counts are from the prepared data set, else from its annotations. In the latter case no clip has been read yet,
     so clips that turn out to be broken are still counted.
-
-    Args:
-        dataset: name of the data set.
-        setting, direction: as in ``evaluation``.
-        datasets: folder of data set files.
-        results: folder of all results.
 
     Raises:
         RewindError: for a faulty data set file or annotations, or a setting that the data cannot have.
@@ -71,7 +57,7 @@ def query_clusters(dataset: str, setting: str, direction: str, datasets: Path, r
             raise
         return QueryClusters(None, str(error).rstrip("."))  # only a format of the user's own knows which files it needs
     if annotations is None:
-        return QueryClusters(None, f"the dataset {dataset} is not here yet")
+        return QueryClusters(None, f"the dataset {dataset} does not exist yet")
     items, captions = (rows[rows["split"] == "test"] for rows in (annotations.items, annotations.captions))
     if captions.empty:
         raise RewindError(f"{path}: the annotations have no caption in the split 'test'; add some.")
@@ -113,11 +99,7 @@ def _count_clusters(
 
 
 def cluster_sizes(items: pd.DataFrame, captions: pd.DataFrame, setting: str, direction: str) -> np.ndarray:
-    """(C,) queries of each cluster, of the queries that ``rank_table`` ranks in this setting and direction.
-
-    Raises:
-        RewindError: for a setting that needs twins where there are none.
-    """
+    """(C,) queries of each cluster, of the queries that ``rank_table`` ranks in this setting and direction."""
     items, captions = items.reset_index(drop=True), captions.reset_index(drop=True)
     selection = setting_selection(setting, captions, items)
     owners = captions["video_id"].iloc[selection.captions]

@@ -1,14 +1,16 @@
 """The stages of the workflow: the order of rules, what their time grows with, and the code that counts as theirs.
 
 All code that a rule's script reaches by name is part of its hash (:mod:`rewind.workflow.code_hash`). Values of keys are
-no code: they are parameters of rules. What a study chooses by a string (a head, a loss, a data format) is named by its
+not code: they are parameters of rules. What a study chooses by a string (a head, a loss, a data format) is named by its
 plan (:class:`CodeDependencies`). A test runs the stages and fails where code ran that no hash covers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from rewind.analyses import analysis_rules
 
 # ---- Code that no result depends on --------------------------------------------------------------------------------
 
@@ -18,7 +20,7 @@ NON_SEMANTIC = frozenset(
         "rewind.system_errors",  # messages about faults of the machine
         "rewind.io.files:atomic_write",  # where a file is put, not what is in it
         "rewind.progress",  # lines on the console
-        "rewind.provenance",  # what ran, where, and what was typed: recorded beside results, never in them
+        "rewind.provenance",  # what ran, where, and what was typed: recorded next to results, never in them
         "rewind.platform",  # names of processors, where a program is installed
         "rewind.gpu",  # which GPU is free
         "rewind.packaged",  # where the workflow is installed
@@ -30,26 +32,29 @@ NON_SEMANTIC = frozenset(
         "rewind.config.load",  # how configuration files are read
         "rewind.config.checks",  # refuses a study, or lets it pass unchanged
         "rewind.config.study:Study.faults",  # likewise
-        "rewind.config.study:RunSpec.needed_splits",  # what a run is refused for, where a split is not there
+        "rewind.analyses",  # which analyses there are, and where
+        "rewind.config.study:RunSpec.needed_splits",  # what a run is refused for, where a split is missing
         "rewind.config.dataset:Dataset.why_no_twins",  # what a study is refused for
         "rewind.loading.splits",  # refuses a run, or lets it pass unchanged
         "rewind.data.formats.rtime:has_groups",  # which jobs there are, not what they compute
         "rewind.data.formats.shapes:has_groups",  # likewise
         "rewind.data.formats.table:has_groups",  # likewise
         "rewind.video.readers:reader_name",  # which reader decodes: all give the same frames of a prepared clip
-        "rewind.video.readers:_count_decodable_frames",  # for files that are no prepared clips, which no stage reads
+        "rewind.video.readers:_count_decodable_frames",  # for files that are not prepared clips, which no stage reads
         "rewind.video.sources:refuse_name_clashes",  # a data set is refused, or goes on as it is
-        "rewind.training.tracking",  # curves beside the results
+        "rewind.training.tracking",  # curves next to the results
         "rewind.training.checkpoint_store",  # where a training state is stored, not what is in it
         "rewind.training.run:_run_record",  # run.json, around the scores
-        "rewind.torch_setup:keep_freed_memory",  # speed alone
-        # Modules of this package by name: what a job computes has stood in it too.
+        "rewind.torch_setup:keep_freed_memory",  # only speed
+        # Modules of this package by name: it has also contained code that computes results.
+        "rewind.workflow.stages",  # which code counts, and which script and function a rule has
         "rewind.workflow.launch",  # starts processes; what they do together is rewind.distributed
-        "rewind.workflow.job",  # files and parameters of a job as plain values; its log, leases and messages
+        "rewind.job_values",  # files and parameters of a job as plain values
+        "rewind.workflow.job",  # its log, leases and messages
         "rewind.workflow.checksums",  # refuses inputs, or lets a job go on unchanged
         "rewind.workflow.temporary_files",  # removes what killed processes left behind
         "rewind.workflow.code_hash",  # computes these hashes
-        "rewind.workflow.what_ran",  # recorded beside tables, never in them
+        "rewind.workflow.what_ran",  # recorded next to tables, never in them
     }
 )
 """Modules, single definitions and methods that compute nothing. What only they call need not be named."""
@@ -83,7 +88,7 @@ GUARDS = frozenset(
     }
 )
 """They refuse what they are given or let it pass unchanged: no result depends on them, nor on what they guard. Calls of
-them and ``with`` blocks of them alone are left out of the normal form, so a reader that gets a guard stays the same."""
+them and ``with`` blocks of only them are left out of the normal form, so a reader that gets a guard stays the same."""
 
 
 def is_ignored(name: str) -> bool:
@@ -107,39 +112,34 @@ _METHOD_CLASS = "rewind.config.methods:Method"
 
 @dataclass(frozen=True)
 class Stage:
-    """What there is to know of a rule besides its files and parameters.
+    """A rule, besides its files and parameters.
 
     Attributes:
-        level: rules of a lower level finish first; rules of one level run side by side.
         grows: the quantity that the time inside its jobs is proportional to, see ``rewind rehearse``; empty: none.
-        script: whose code it is, of ``workflow/scripts``, if it is not called like the rule.
-        roots: code that its script reaches by no name.
-        per_run: whether there is a job for every run.
-        trains: whether its jobs consist of training steps.
-        per_pretraining: whether there are jobs for every pre-training of a study that has any.
-        shows: whether it shows numbers and computes none: it is always made again, and no table mentions its edits.
-        on_request: whether only those get it who ask for it.
-        metrics: whether its code depends on the metrics that a study brings itself.
+        script: the script in ``workflow/scripts`` whose code it is, if it is not named like the rule.
+        function: of an analysis, ``module:function``, whose code it is: its script finds it by the rule's name.
+        shows: whether it only shows numbers: it is always made again, and no table mentions its edits.
 
     >>> RULES["ranks"].grows, RULES["ranks"].per_run, RULES["pretrain"].script
     ('pairs', True, 'train')
     """
 
-    level: int
+    level: int  # rules of a lower level finish first; rules of one level run side by side
     grows: str = ""
     script: str = ""
-    roots: tuple[str, ...] = ()
-    per_run: bool = False
-    trains: bool = False
-    per_pretraining: bool = False
+    function: str = ""
+    roots: tuple[str, ...] = ()  # code that its script reaches by no name
+    per_run: bool = False  # whether there is a job for every run
+    trains: bool = False  # whether its jobs consist of training steps
+    per_pretraining: bool = False  # whether there are jobs for every pre-training of a study that has any
     shows: bool = False
-    on_request: bool = False
-    metrics: bool = False
+    on_request: bool = False  # whether it is built only on request
+    metrics: bool = False  # whether its code depends on the metrics that a study provides itself
 
 
 _TORCH = (_TORCH_SETUP,)
 
-RULES: Mapping[str, Stage] = {
+_STAGES: Mapping[str, Stage] = {
     # Data
     "sources": Stage(0, "originals"),
     "inventory": Stage(1),
@@ -179,21 +179,10 @@ RULES: Mapping[str, Stage] = {
     "metrics": Stage(20, metrics=True),
     # Statistics
     "statistics": Stage(21, "test", metrics=True),
-    "group_results": Stage(21, "test", metrics=True),
-    "control": Stage(21, "test", metrics=True),
-    "order_table": Stage(21, "test", metrics=True),
-    "blind_table": Stage(21, "test", metrics=True),
-    "transductive": Stage(21, "pairs", metrics=True),
-    "probe_table": Stage(21, "test"),
-    "cosine_gap": Stage(20),
-    "zero_shot_table": Stage(20),
     "step_time": Stage(18, "rounds", roots=_TORCH),
     # Report; words count here: they are the output
     "tables": Stage(22, roots=(_METHOD_CLASS,), shows=True, metrics=True),  # its templates are a parameter
     "figures": Stage(22, roots=(_METHOD_CLASS,), shows=True, metrics=True),
-    "group_figure": Stage(22, shows=True, metrics=True),
-    "cosine_gap_figure": Stage(21, shows=True),
-    "batches": Stage(21),
     "export_vectors": Stage(19, "test", roots=_TORCH),
     "examples": Stage(22, shows=True),
     "examples_of_method": Stage(22, script="examples", shows=True),
@@ -204,19 +193,43 @@ RULES: Mapping[str, Stage] = {
     "submission": Stage(19, roots=_TORCH, on_request=True),
     "efficiency": Stage(20, roots=_TORCH, on_request=True),
 }
+
+
+class _Rules(Mapping[str, Stage]):
+    """The stages above, and the rules of analyses, of which a study may bring its own."""
+
+    def __getitem__(self, name: str) -> Stage:
+        if name in _STAGES:
+            return _STAGES[name]
+        rule = analysis_rules()[name]
+        return Stage(rule.level, rule.grows, "analysis", rule.function, shows=rule.shows, metrics=rule.own_metrics)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*_STAGES, *analysis_rules()))
+
+    def __len__(self) -> int:
+        return len(_STAGES) + len(analysis_rules())
+
+
+RULES: Mapping[str, Stage] = _Rules()
 """Name of a rule → its stage."""
 
 SUB_STAGES: Mapping[str, tuple[str, ...]] = {
-    "clip": (TRANSCODE_CLIP,),  # what makes a clip: other edits of the stage keep clips that are there
+    "clip": (TRANSCODE_CLIP,),  # what makes a clip: other edits of the stage keep existing clips
     "image": (NORMALISE_IMAGE,),  # what makes an image, likewise
     "frame": ("rewind.video.frames",),  # what decides the pixels of a stored frame
-    # What makes the features of a search index.
+    # What computes the features of a search index.
     "gallery": ("rewind.search.searcher:encode_items", "rewind.loading.run_data:RunData"),
 }
-"""Parts of stages with a hash of their own, which says what can be resumed or kept after other edits of the stage."""
+"""Parts of stages with a hash of their own, which decides what is resumed or kept after other edits of the stage."""
 
-DISPLAY_STAGES = frozenset(rule for rule, stage in RULES.items() if stage.shows)
-LAST_LEVEL = max(stage.level for stage in RULES.values())
+LAST_LEVEL = max(stage.level for stage in _STAGES.values())
+
+
+def is_display(rule: str) -> bool:
+    """Whether a rule only shows numbers."""
+    return rule in RULES and RULES[rule].shows
+
 
 SCRIPTS = "rewind.scripts"
 """Scripts as modules: ``rewind.scripts.train`` is ``workflow/scripts/train.py``."""
@@ -230,7 +243,7 @@ def code_roots(stage: str) -> tuple[str, ...]:
     """
     if stage in SUB_STAGES:
         return SUB_STAGES[stage]
-    return (f"{SCRIPTS}.{RULES[stage].script or stage}", *RULES[stage].roots)
+    return (RULES[stage].function or f"{SCRIPTS}.{RULES[stage].script or stage}", *RULES[stage].roots)
 
 
 def strip_rule_prefix(rule: str) -> str:
@@ -248,20 +261,14 @@ def strip_rule_prefix(rule: str) -> str:
 class CodeDependencies:
     """What the code of a stage depends on besides what its script names.
 
-    Attributes:
-        modules: found by name at run time, of the library or of the user's own.
-        zero_shot: whether validation also classifies images.
-        items: ``videos`` or ``images`` where only one of them is made.
-        files: files whose content counts as code where another took their place.
-
     >>> CodeDependencies(zero_shot=True, items="images").dynamic()
     {'rewind.video.transcode:transcode_clip': ()}
     """
 
-    modules: Sequence[str] = ()
-    zero_shot: bool = False
-    items: str = ""
-    files: Sequence[str] = ()
+    modules: Sequence[str] = ()  # found by name at run time, of the library or of the user's own
+    zero_shot: bool = False  # whether validation also classifies images
+    items: str = ""  # ``videos`` or ``images`` where only one of them is made
+    files: Sequence[str] = ()  # their content counts as code where another took their place
 
     def with_files(self, files: Sequence[str]) -> CodeDependencies:
         return replace(self, files=files)

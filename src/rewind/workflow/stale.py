@@ -56,27 +56,19 @@ _MAX_FILE_NAME = 255  # characters
 class PlannedJob:
     """A job that would run.
 
-    Attributes:
-        rule: its rule.
-        wildcards: name → value.
-        inputs, outputs: files.
-        reason: why, as Snakemake prints it.
-        old: parameters that its outputs were made with, as far as they differ from the present ones; Python literals.
-        new: the present parameters that differ.
-
     >>> dry_run = "rule train:\\n    output: a.csv\\n    jobid: 1\\n    reason: Missing output files: a.csv\\n"
     >>> [job] = parse_dry_run(dry_run)
     >>> job.rule, job.outputs, find_changes(job).words()
-    ('train', ['a.csv'], ['a.csv is not there'])
+    ('train', ['a.csv'], ['a.csv is missing'])
     """
 
     rule: str
     wildcards: dict[str, str] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
-    reason: str = ""
-    old: list[str] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
+    reason: str = ""  # as Snakemake prints it
+    old: list[str] = field(default_factory=list)  # recorded parameters that differ; Python literals
+    new: list[str] = field(default_factory=list)  # the present parameters that differ
 
 
 def studies_of_targets(targets: Sequence[str]) -> list[str]:
@@ -93,11 +85,7 @@ def planned_jobs(targets: Sequence[str]) -> list[PlannedJob]:
 
 
 def dry_run(targets: Sequence[str]) -> str:
-    """What ``snakemake -n TARGET…`` prints.
-
-    Raises:
-        RewindError: with Snakemake's message, where it refuses.
-    """
+    """What ``snakemake -n TARGET…`` prints; where it refuses, the error has its message."""
     require_snakefile()
     studies = studies_of_targets(targets)
     files = [name for name in targets if name not in studies]
@@ -194,17 +182,17 @@ def snakemake_record_path(output: str) -> Path:
 
 
 # ---- Inputs that were only moved -----------------------------------------------------------------------------------
-# A version of Rewind that stores clips in another way must not cost anybody a training run, but Snakemake compares
-# lists of files. Where a job's list differs only in files that say where clips and frames are, and the data set has the
-# same content as when the study's runs were trained, ``rewind accept`` writes the new list into Snakemake's record.
+# A version of Rewind that stores clips in another way must not cost a user a training run, but Snakemake compares
+# lists of files. Where a job's list differs only in files that state where clips and frames are, and the data set has
+# the same content as when the study's runs were trained, ``rewind accept`` writes the new list into Snakemake's record.
 
 _STORAGE_FILES = re.compile(
     r"results/data/[^/]+/(videos/(report\.csv|shards\.csv|clips\.csv|shards/[^/]+\.tar)|captions/report\.json|source\.tar)"
     r"|results/[^/]+/frames/frames\d+/(index\.json|items\.csv|shards)"
     r"|results/[^/]+/sanity\.json"
 )
-"""Files that hold clips or frames, or say where they are: the content of both is covered by the data set's digest. And
-what the over-fitting check says, on which no run depends."""
+"""Files that hold clips or frames, or state where they are: the data set's digest covers the content of both. And
+the result of the over-fitting check, on which no run depends."""
 
 
 def inputs_only_moved(job: PlannedJob) -> bool:
@@ -285,18 +273,12 @@ _MAX_SHOWN_NAMES = 6  # changed names that are listed of one module
 
 @dataclass(frozen=True)
 class CodeChange:
-    """A stage's code differs from the code that a job's outputs were made with.
-
-    Attributes:
-        stage: the stage.
-        old, new: the code hashes.
-        changed: modules, each with the names in it that differ; None: the definitions of the old hash were not stored.
-    """
+    """A stage's code differs from the code that a job's outputs were computed with, by their code hashes."""
 
     stage: str
     old: str
     new: str
-    changed: list[str] | None
+    changed: list[str] | None  # modules, each with the names that differ; None: the old definitions were not stored
 
     def words(self) -> list[str]:
         if self.changed is None:
@@ -308,20 +290,13 @@ class CodeChange:
 class JobChange:
     """Why a job would run, in words for the console.
 
-    Attributes:
-        code: code that differs.
-        keys: configuration keys that differ, with both values.
-        files: files that are missing, incomplete or changed.
-        recounted: whether a parameter differs only by keys that an earlier version counted although no result of the
-            job depends on them.
-
-    >>> JobChange([], ["training.epochs: 1 → 2"], ["a.csv is not there"]).words()
-    ['training.epochs: 1 → 2', 'a.csv is not there']
+    ``recounted``: a parameter differs only by keys that an earlier version counted although no result of the job
+    depends on them.
     """
 
     code: list[CodeChange]
-    keys: list[str]
-    files: list[str]
+    keys: list[str]  # with both values
+    files: list[str]  # missing, incomplete or changed
     recounted: bool = False
 
     def words(self) -> list[str]:
@@ -331,7 +306,7 @@ class JobChange:
 
 
 def find_changes(job: PlannedJob, accepted: AcceptedEditStore | None = None) -> JobChange:
-    """Why a job would run, apart from inputs that other jobs make anew before it.
+    """Why a job would run, apart from inputs that other jobs make again before it.
 
     Code is compared with the code that was last accepted for the job's outputs (``rewind accept``).
     """
@@ -423,9 +398,7 @@ def _recorded_names(job: PlannedJob) -> list[tuple[str, Any]]:
 def _key_changes(old: list[Any], new: list[Any], names: list[tuple[str, Any]]) -> Iterator[str]:
     """Differences of parameters. Snakemake prints values without names, so each is paired with the most similar one.
 
-    Args:
-        old, new: values that differ.
-        names: see :func:`_recorded_names`; a block of keys needs none.
+    ``names`` are :func:`_recorded_names`; a block of keys needs none.
     """
     remaining = list(new)
     for old_value in old:
@@ -468,7 +441,7 @@ def _file_changes(job: PlannedJob) -> Iterator[str]:
     for line in job.reason.split("; "):
         head, _, rest = line.partition(": ")
         if head == "Missing output files":
-            yield f"{rest} {'are' if ', ' in rest else 'is'} not there"
+            yield f"{rest} {'are' if ', ' in rest else 'is'} missing"
         elif head == "Incomplete output files":
             yield f"{rest}: the job that made it was interrupted"
         elif head == "Updated input files":

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from rewind.training.checkpoint_store import is_url, state_path
 
 if TYPE_CHECKING:
-    from rewind.workflow.job import Job
+    from rewind.job_values import Job
 
 _TEMPORARY_NAME = re.compile(r"\..+\.\d+\.part(\.[^.]*)?")
 _MAX_WRITE_SECONDS = 60
-"""Seconds after which a temporary file of a small file is no longer being written by anybody."""
+"""Seconds after which a temporary file of a small file is no longer being written by any process."""
 
 
 def remove_temporary_files(job: Job) -> None:

@@ -18,24 +18,24 @@ from rewind.hashing import SHORT_DIGITS, sha256_of
 from rewind.io.files import atomic_write
 
 FILE_CONTENT = "content"
-"""Stands for a file's content among the names of definitions that a code hash is made of."""
+"""Represents a file's content among the names of definitions that a code hash is computed from."""
 
 
 class KnownFile(NamedTuple):
-    """A file as it was last seen: size, time of modification, time of the inode's change; and its first checksum."""
+    """A file as it was last seen."""
 
     size: int
-    time: int
-    entry: int
+    time: int  # of modification
+    entry: int  # time of the inode's change
     sha256: str
-    first: str
+    first: str  # its checksum when it was first seen
 
 
 class UserInputs:
     """The user's own files, by content.
 
     Args:
-        memory: CSV file of the files seen before, kept beside Snakemake's records.
+        memory: CSV file of the files seen before.
         writes: whether this process records new files; other processes only compare.
 
     >>> import tempfile
@@ -76,7 +76,7 @@ class UserInputs:
                 return None
             sha256 = sha256_of(path)
             if known and sha256 == known.sha256 and stat.st_mtime_ns != known.time and self.writes:
-                with contextlib.suppress(OSError):  # of somebody else; then it goes by its time
+                with contextlib.suppress(OSError):  # another user's; then it goes by its time
                     os.utime(path, ns=(stat.st_atime_ns, known.time))
                     stat = Path(path).stat()
             state = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

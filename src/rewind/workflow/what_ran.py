@@ -1,4 +1,4 @@
-"""What a study's results were made with: recorded beside its tables, and compared before a command shows them.
+"""What a study's results were computed with: recorded next to its tables, and compared before a command shows them.
 
 Results are labelled by what ran, never by a configuration that was edited since: :func:`study_that_ran` gives the keys
 as they are configured now only where they are those of the record.
@@ -19,10 +19,10 @@ from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.hashing import sha256_of
 from rewind.io.files import read_json, write_json
+from rewind.job_values import Job
 from rewind.provenance import typed_config, user_command
 from rewind.workflow.checksums import how_to_remake, verify_files_below
 from rewind.workflow.config import load_configured_dataset, load_configured_study, merge_overrides, parse_overrides
-from rewind.workflow.job import Job
 
 RECORD_FORMAT = 1
 MAX_SHOWN_DIFFERENCES = 10
@@ -34,7 +34,7 @@ _DISPLAY_KEYS = ("label", "train", "seeds")  # keys of a method that change no n
 
 
 def record_study(job: Job, study: Study, dataset: Dataset) -> None:
-    """Record, in the folder of tables, the keys and files that they were made with, and what the user typed."""
+    """Record, in the folder of tables, the keys and files that they were computed with, and what the user typed."""
     folder = Path(job.output[0]).parent
     files = [Path(path) for path in job.input if Path(path).suffix in (".csv", ".json")]
     write_json(
@@ -72,11 +72,7 @@ def typed_overrides(studies: Iterable[str], results: Path = Path("results")) -> 
 
 
 def _read_record(results: Path) -> dict[str, Any] | None:
-    """The record of a study's results; None where an earlier version made them.
-
-    Raises:
-        RewindError: for a record that is broken or of a newer version.
-    """
+    """The record of a study's results; None where an earlier version wrote them. One of a newer version is refused."""
     path = results / STUDY_RECORD
     if not path.is_file():
         return None
@@ -98,14 +94,12 @@ def study_that_ran(
     """A study and its data set as they are configured, which is as they ran.
 
     Args:
-        results: folder of the study's results.
-        config: folder of ``config.yaml``, ``studies`` and ``datasets``.
         except_for: keys of the study that may differ, since the caller shows nothing that depends on them.
         name: of the study, where its results lie in a folder of another name.
 
     Raises:
-        RewindError: if a key has another value than the results were made with, naming it with both values; or if the
-            files of numbers are not as their jobs left them, or not those that the study's tables show.
+        RewindError: if a key has another value than when the results were computed, naming it with both values; or if
+            the files of numbers are not as their jobs left them, or not those that the study's tables show.
     """
     verify_files_below(results, *_COMPARED_FILES)
     name, record = name or results.name, _read_record(results)
@@ -127,32 +121,32 @@ def study_that_ran(
         more = [f"and {len(differences) - len(shown)} more"] if len(differences) > len(shown) else []
         lines = "\n".join(f"  {line}" for line in [*shown, *more])
         raise RewindError(
-            f"{results}: made with other keys than are configured now (made with → now):\n{lines}\n`{command}` brings "
+            f"{results}: computed with keys other than those configured now (then → now):\n{lines}\n`{command}` brings "
             "the results up to date; or restore these keys."
         )
     if record is None:
         print(
-            f"note: {results}: an earlier version of Rewind made it and recorded no configuration: names and the level "
-            f"of intervals are those configured now; `{command}` records them",
+            f"note: {results}: an earlier version of Rewind wrote it and recorded no configuration: names and the "
+            f"level of intervals are those configured now; `{command}` records them",
             file=sys.stderr,
         )
     elif changed := _changed_files(results, record["files"]):
         raise RewindError(
-            f"{results / changed[0]}: not the file from which the study's tables were made; `{command}` makes what "
+            f"{results / changed[0]}: not the file from which the study's tables were built; `{command}` makes what "
             "follows from it."
         )
     return study, dataset
 
 
 def _changed_files(results: Path, recorded: Mapping[str, Any]) -> list[str]:
-    """Files of numbers that are others than those that the tables were made from."""
+    """Files of numbers that differ from those that the tables were written from."""
     present = [path for pattern in _COMPARED_FILES for path in sorted(results.glob(pattern))]
     names = {path: path.relative_to(results).as_posix() for path in present}
     return [name for path, name in names.items() if name in recorded and recorded[name] != sha256_of(path)]
 
 
 def _run_differences(results: Path, study: Study) -> list[str]:
-    """What ``run.json`` of the study's runs says of their keys, where it differs from those configured now."""
+    """What ``run.json`` of the study's runs states of their keys, where it differs from those configured now."""
     lines: dict[str, None] = {}
     for method, seed in study.runs():
         path = results / f"runs/{method}/seed{seed}/run.json"
@@ -170,11 +164,9 @@ def _run_differences(results: Path, study: Study) -> list[str]:
 
 
 def value_changes(old: Any, new: Any, where: str = "", shared: bool = False) -> Iterator[str]:
-    """A line for every value that differs: ``key: old → new``.
+    """A line for every value that differs, ``key: old → new``; blocks are compared key by key.
 
     Args:
-        old, new: values; blocks are compared key by key.
-        where: their key.
         shared: leave out keys that one of two blocks does not have, as of another version.
 
     >>> list(value_changes({"training": {"epochs": 2, "lr": 0.1}}, {"training": {"epochs": 12}}, shared=True))

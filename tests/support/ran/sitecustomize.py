@@ -55,9 +55,9 @@ def _place(code: CodeType) -> tuple[str, str]:
 
 
 def _write(jobs: list[Any], folder: str) -> None:
+    sys.setprofile(None)  # before the import, which reads all analyses
     from rewind.workflow.stages import strip_rule_prefix
 
-    sys.setprofile(None)
     (job,) = jobs
     stage = strip_rule_prefix(job.params.get("act") or job.rule)
     found = {":".join(place) for code in list(_SEEN.values()) if (place := _place(code))[0]}

@@ -41,29 +41,16 @@ GENERIC_NAMES = ("captions", "metadata", "annotations", "train", "valid", "test"
 
 @dataclass(frozen=True)
 class InitOptions:
-    """The options of ``rewind init``.
+    """The options of ``rewind init``."""
 
-    Attributes:
-        source: a CSV, a JSON file or a folder.
-        videos: folder of the clips; empty: beside the source.
-        name: of the study; empty: that of the source.
-        embeddings: files of precomputed embeddings.
-        model, encoder: a model by name, and the encoder that loads it.
-        options: further ``key=value`` of ``model: vectors``.
-        look: largest number of clips that are decoded.
-
-    >>> InitOptions(Path("captions.csv"), model="ViT-B-32").finished
-    True
-    """
-
-    source: Path
-    videos: str = ""
-    name: str = ""
-    embeddings: list[str] = field(default_factory=list)
+    source: Path  # a CSV, a JSON file or a folder
+    videos: str = ""  # folder of the clips; empty: next to the source
+    name: str = ""  # of the study; empty: that of the source
+    embeddings: list[str] = field(default_factory=list)  # files of precomputed embeddings
     model: str = ""
-    encoder: str = ""
-    options: list[str] = field(default_factory=list)
-    look: int = 200
+    encoder: str = ""  # which loads the model
+    options: list[str] = field(default_factory=list)  # further `key=value` of `model: vectors`
+    look: int = 200  # largest number of clips that are decoded
 
     @property
     def finished(self) -> bool:
@@ -102,7 +89,7 @@ def write_first_study(options: InitOptions) -> int:
     with write_files(files) as written:
         load_checked_config({"studies": [name]})  # as the workflow does before its first job
     for path in files:
-        print(f"{'wrote' if path in written else 'already there:'} {path}")
+        print(f"{'wrote' if path in written else 'already exists:'} {path}")
     _print_next_steps(name, options)
     return 0
 
@@ -136,7 +123,7 @@ def _read_source(source: Path, trained: bool) -> UserData:
 
 
 def _ensure_splits(data: UserData, unusable: set[str], options: InitOptions, name: str) -> bool:
-    """Give every item a split; True if that differs from what the user's files say."""
+    """Give every item a split; True if that differs from the splits in the user's files."""
     if options.finished:
         if data.splits <= {"", "test"} or "test" not in data.splits:
             for item in data.items.values():
@@ -147,16 +134,16 @@ def _ensure_splits(data: UserData, unusable: set[str], options: InitOptions, nam
         split.assign_splits(data, unusable)
         if data.annotations:
             keep_human_captions(data)
-        reason = "all was of the test split" if had_test else "there was none"
+        reason = "all items were in the test split" if had_test else "there was none"
         data.notes.append(
-            f"split: {reason}, so one is made, copies together: {DATASETS_FOLDER}/{name}.*; {data.source} stays as it "
-            "is"
+            f"split: {reason}, so one is written, with copies together: {DATASETS_FOLDER}/{name}.*; {data.source} "
+            "stays as it is"
         )
         return True
     if moved := split.add_validation_split(data):
         data.notes.append(
-            f"split: none was for validation, so {moved:,} of training are: {DATASETS_FOLDER}/{name}.*; {data.source} "
-            "stays as it is"
+            f"split: none was for validation, so {moved:,} of training are now: {DATASETS_FOLDER}/{name}.*; "
+            f"{data.source} stays as it is"
         )
         return True
     split.add_split_faults(data)
@@ -186,11 +173,8 @@ def _finished_methods(options: InitOptions, data: UserData) -> dict[str, dict[st
 def pair_embedding_files(paths: list[str], data: UserData) -> list[tuple[str, str]]:
     """Sort files of embeddings into pairs (captions, items), one for each model.
 
-    Files of captions and of items may be mixed in any order; the n-th of one kind belongs to the n-th of the other.
-
-    Args:
-        paths: the files; one that a run of Rewind exported holds both sides.
-        data: the items that they must cover.
+    Files of captions and of items may be mixed in any order; the n-th of one kind belongs to the n-th of the other. A
+    file that a run of Rewind exported holds both sides.
 
     Raises:
         RewindError: for a file whose ids belong neither to captions nor to items, one without its partner, or one

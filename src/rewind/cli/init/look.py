@@ -19,7 +19,7 @@ from rewind.video.images import upright_rgb
 from rewind.video.sources import VIDEO_SUFFIXES, SourceFinder
 from rewind.video.transcode import ClipReport, UnusableSource, transcode_clip
 
-MEDIA_FOLDERS = ("videos", "clips", "images")  # names of folders beside a table in which clips are looked for
+MEDIA_FOLDERS = ("videos", "clips", "images")  # names of folders next to a table in which clips are looked for
 MAX_LOST_SHARE = 0.2  # share of clips that may be missing or broken; with more the folder or the table is at fault
 DECODE_SETTINGS = Video(short_side=16)  # every frame is decoded, but hardly anything is encoded or written
 
@@ -29,16 +29,12 @@ class MediaReport:
     """What is known about the files of the items.
 
     Attributes:
-        folder: of the clips.
         items: ``videos`` or ``images``.
         files: id → file, of the items that have one.
-        missing: ids of items without a file.
         broken: id → why its file cannot be used.
         noted: id → what is unusual about a clip that can be used.
-        seconds: lengths of the clips that were decoded.
-        decoded: number of files that were decoded.
         same: groups of ids that have the same file, or files of the same content.
-        own_reverse: ids of clips that were decoded and are the same played backwards, such as one frame alone.
+        own_reverse: ids of clips that were decoded and are the same played backwards, such as only one frame.
     """
 
     folder: Path
@@ -47,8 +43,8 @@ class MediaReport:
     missing: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
     noted: dict[str, str] = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)
-    decoded: int = 0
+    seconds: list[float] = field(default_factory=list)  # lengths of the clips that were decoded
+    decoded: int = 0  # number of files
     same: list[list[str]] = field(default_factory=list)
     own_reverse: list[str] = field(default_factory=list)
 
@@ -56,13 +52,8 @@ class MediaReport:
 def inspect_media(data: UserData, videos: str, max_decoded: int, cores: int) -> MediaReport:
     """Find the files of all items, and decode up to ``max_decoded`` of them, spread evenly, to their ends.
 
-    What is wrong with the whole is added to ``data.faults``.
-
-    Args:
-        data: the items.
-        videos: folder that the user named; empty: where the table is, or beside it.
-        max_decoded: largest number of files that are decoded.
-        cores: files that are decoded at once.
+    What is wrong with the whole is added to ``data.faults``. Without ``videos``, the folder that the user named, files
+    are looked for where the table is and next to it; ``cores`` files are decoded at once.
 
     Raises:
         RewindError: if no file is found at all.
@@ -71,7 +62,7 @@ def inspect_media(data: UserData, videos: str, max_decoded: int, cores: int) -> 
     kinds = _media_kinds(list(media.files.values()))
     if len(kinds) > 1:
         shown = " and ".join(f"{kind} ({printable_name(path.name)})" for kind, path in sorted(kinds.items()))
-        data.faults.append(f"{media.folder}: holds {shown}; a data set has one kind: name a folder of one.")
+        data.faults.append(f"{media.folder}: contains {shown}; a data set has one kind: name a folder of one.")
     media.items = "videos" if "videos" in kinds else "images"
     # Groups of different files with the same content, then single files that several items name.
     owners: dict[str, list[str]] = {}
@@ -181,7 +172,7 @@ def _explain_refusal(path: Path, reason: str) -> str:
     """Why a file cannot be used as a clip; for a still picture among moving ones a clearer reason than ffmpeg's."""
     ambiguous = path.suffix.lower() in VIDEO_SUFFIXES & IMAGE_SUFFIXES
     is_still = ambiguous and not _image_fault(path) and not _is_animated(path)
-    return "a picture that does not move, beside others that do" if is_still else reason
+    return "a picture that does not move, among others that do" if is_still else reason
 
 
 def _image_fault(path: Path) -> str:

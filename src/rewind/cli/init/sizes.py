@@ -25,21 +25,15 @@ MAX_BATCH_SIZE = {"clip": 128, "towers": 128, "tiny": 64}  # by network, see Stu
 class Machine:
     """What a study can use of this machine.
 
-    Attributes:
-        gpus, cores: how many.
-        memory: GB; None where it is unknown.
-        towers: whether the packaged pretrained networks are installed.
-        weights: file of CLIP's weights on this machine; empty for none.
-
     >>> str(Machine(gpus=0, cores=8, memory=15.6, towers=True))
     'no GPU, 8 cores, 16 GB of memory'
     """
 
     gpus: int
     cores: int
-    memory: float | None
-    towers: bool
-    weights: str = ""
+    memory: float | None  # GB; None where it is unknown
+    towers: bool  # whether the packaged pretrained networks are installed
+    weights: str = ""  # file of CLIP's weights on this machine; empty for none
 
     def __str__(self) -> str:
         gpus = f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}" if self.gpus else "no GPU"
@@ -61,33 +55,21 @@ def this_machine() -> Machine:
 
 @dataclass(frozen=True)
 class StudySizes:
-    """The numbers in the dataset and study files.
+    """The numbers in the dataset and study files."""
 
-    Attributes:
-        network: ``clip`` (ViT-B/32), ``towers`` (packaged, frozen) or ``tiny`` (trained from random weights).
-        fps: frames per second of the normalised clips.
-        frames, side: number of frames that the model sees of a clip, and their side in pixels.
-        short_side: of the normalised clips, in pixels.
-        shards, workers: jobs that normalise clips, and processes in each.
-        batch, epochs: of training.
-        sanity: training clips that the over-fitting check must memorise.
-        min_r1: R@1 that it must reach, from 0 to 1: clips that share their caption cannot be told apart.
-        threads, mem_mb: CPU threads and MB of memory of a training job.
-    """
-
-    network: str
-    fps: float
-    frames: int
-    side: int
-    short_side: int
-    shards: int
-    workers: int
+    network: str  # `clip` (ViT-B/32), `towers` (packaged, frozen) or `tiny` (trained from random weights)
+    fps: float  # frames per second of the normalised clips
+    frames: int  # that the model sees of a clip
+    side: int  # of these frames, in pixels
+    short_side: int  # of the normalised clips, in pixels
+    shards: int  # jobs that normalise clips
+    workers: int  # processes in each of these jobs
     batch: int
     epochs: int
-    sanity: int
-    min_r1: float
-    threads: int
-    mem_mb: int
+    sanity: int  # training clips that the over-fitting check must memorise
+    min_r1: float  # R@1 that it must reach, from 0 to 1: clips that share their caption cannot be told apart
+    threads: int  # of the CPU, for a training job
+    mem_mb: int  # of a training job
 
 
 def choose_network(machine: Machine) -> str:
@@ -139,7 +121,7 @@ def _power_of_two_up_to(limit: int) -> int:
 def _reachable_r1(data: UserData) -> float:
     """0.9, or less where training clips share their captions.
 
-    Of k clips with the same caption a perfect model finds the right one with probability 1 / k; the mean of that over
+    A perfect model finds the right one of k clips with the same caption with probability 1 / k; the mean of that over
     clips is the best R@1, of which nine tenths are asked for, rounded down to a tenth.
     """
     owners: dict[str, set[str]] = {}

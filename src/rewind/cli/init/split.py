@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rewind.cli.init.read import UserData, UserItem
 from rewind.data.annotations import SPLITS
 from rewind.hashing import stable_hash
-from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
+from rewind.tables.results import MIN_CLUSTERS_FOR_LETTERS
 
 TEST_SHARE, VALID_SHARE = 0.2, 0.1  # shares of the clusters
 MAX_TEST_SHARE = 0.4  # of a small dataset, so that its tables can have letters of significance
@@ -19,17 +19,12 @@ MIN_CLUSTERS = 8  # fewer clusters are not split
 
 
 def needs_split(data: UserData) -> bool:
-    """Whether training needs a split that the files do not give: they name none, or the test split alone."""
+    """Whether training needs a split that the files do not give: they name none, or only the test split."""
     return data.splits <= {"", "test"}
 
 
 def join_clusters(data: UserData, same: Sequence[Sequence[str]]) -> None:
-    """Put items with the same file, or the same content, into one cluster.
-
-    Args:
-        data: the items, whose ``cluster_id`` is set.
-        same: groups of ids.
-    """
+    """Put items with the same file, or the same content, into one cluster, by groups of their ids."""
     for group in same:
         clusters = {data.items[name].cluster for name in group}
         first = data.items[group[0]].cluster
@@ -44,10 +39,6 @@ def assign_splits(data: UserData, unusable: set[str]) -> None:
     Clusters with a reverse caption are split separately from those without, so that each split has both kinds. Where
     few have one, more than their share are tested (up to half of them), instead of others: Binary is about them.
     Clips that cannot be used go into training, where they do the least harm.
-
-    Args:
-        data: items, with their clusters.
-        unusable: ids of items without a usable file.
 
     >>> from pathlib import Path
     >>> data = UserData(Path("captions.csv"))
@@ -64,7 +55,7 @@ def assign_splits(data: UserData, unusable: set[str]) -> None:
     if len(usable) < MIN_CLUSTERS:
         data.faults.append(
             f"{data.source}: {len(usable)} usable clips that are not copies of one another are too few to train, "
-            f"validate and test with; bring at least {MIN_CLUSTERS}, or evaluate a finished model with --model or "
+            f"validate and test with; provide at least {MIN_CLUSTERS}, or evaluate a finished model with --model or "
             "--embeddings."
         )
         return
@@ -93,7 +84,7 @@ def _split_counts(clusters: int, total: int) -> tuple[int, int]:
 
 
 def add_validation_split(data: UserData) -> int:
-    """Take a validation split out of training where the user has train and test alone; return its number of items."""
+    """Take a validation split out of training where the user has only train and test; return its number of items."""
     if data.splits != {"train", "test"}:
         return 0
     candidates = {item.cluster for item in data.items.values() if item.split == "train"}
@@ -115,7 +106,7 @@ def add_split_faults(data: UserData) -> None:
     if missing := [name for name in SPLITS if name not in splits]:
         data.faults.append(
             f"{data.source}: no clip is in the split {' or '.join(map(repr, missing))}; name some, or remove the "
-            "column, and a split is made."
+            "column, and a split is written."
         )
     owner: dict[str, UserItem] = {}
     for item in data.items.values():

@@ -50,12 +50,10 @@ def files_to_write(
     """Path → text of every file to write.
 
     Args:
-        name: of the study and of its dataset.
         data: the items, with their splits.
         media: their files; None where no clips are here.
-        machine: for which sizes are chosen.
         methods: finished models; None: methods are trained.
-        split_changed: whether the splits differ from what the user's files say.
+        split_changed: whether the splits differ from those in the user's files.
     """
     command = " ".join(user_command().split())
     settings, no_media = evaluation_settings(data, media), MediaReport(Path())
@@ -74,7 +72,7 @@ def files_to_write(
 def _source_keys(
     name: str, data: UserData, media: MediaReport | None, split_changed: bool
 ) -> tuple[dict[str, YamlValue], dict[Path, str]]:
-    """The block ``source`` of the dataset file, and the annotation files that have to be written beside it.
+    """The block ``source`` of the dataset file, and the annotation files that have to be written next to it.
 
     The user's own annotations are named as they are, unless they lack a split or their rows have to be changed.
     """
@@ -112,7 +110,7 @@ def _table_csv(data: UserData) -> str:
     for item in data.items.values():
         lines = max(len(item.forward), len(item.reverse))
         for number in range(lines):
-            # A clip with more reverse captions than captions says its last caption again: a row needs one.
+            # A clip with more reverse captions than captions repeats its last caption: a row needs one.
             forward = item.forward[min(number, len(item.forward) - 1)]
             reverse = item.reverse[number] if number < len(item.reverse) else ""
             row = (item.item_id, item.path, item.split, item.cluster, forward, reverse)
@@ -140,26 +138,17 @@ def dataset_yaml(
     source: Mapping[str, YamlValue],
     command: str,
 ) -> str:
-    """The text of ``config/datasets/<name>.yaml``.
-
-    Args:
-        name: of the dataset.
-        data: the items.
-        media: their files; None where no clips are here.
-        sizes: numbers for this machine.
-        source: the block ``source``.
-        command: what the user typed.
-    """
+    """The text of ``config/datasets/<name>.yaml``, with ``command`` in a comment; ``media`` is None without clips."""
     lines = [
         *yaml_comments(
             f"Written by `{command}`. Edit it as you like; every key is explained in config/README.md.",
-            "What is changed here makes stale what was made of it, and nothing else; `rewind why` says what that is.",
+            "A change here makes stale what was computed from it, and nothing else; `rewind why` lists it.",
         ),
         yaml_line("title", name.replace("_", " "), "name in tables"),
         *yaml_block("source", _source_lines(source), "paths are from the folder in which snakemake runs"),
     ]
     if media is None:
-        lines += [yaml_line("clips", False, "no clip is here: pictures show no frames; true needs source.videos")]
+        lines += [yaml_line("clips", False, "there are no clips: pictures show no frames; true needs source.videos")]
         lines += [yaml_line("reverse", _count_twins(data) > 0, "whether captions of reversed clips (twins) are used")]
         return "\n".join(lines) + "\n"
     if media.items == "images":
@@ -219,7 +208,7 @@ def _max_missing_lines(data: UserData, media: MediaReport) -> list[str]:
     unusable = len(media.missing) + len(media.broken)
     share = math.ceil(100 * unusable / len(data.items)) / 100
     noun = "images" if media.items == "images" else "clips"
-    reason = f"{unusable:,} of {len(data.items):,} are" if unusable else f"all {noun} are there"
+    reason = f"{unusable:,} of {len(data.items):,} are" if unusable else f"all {noun} exist"
     if media.decoded < len(media.files):
         share = max(share, UNDECODED_LOSS_SHARE)
         reason += f", of {media.decoded:,} that were decoded" if media.decoded else ", but none was decoded"
@@ -240,23 +229,14 @@ def _count_twins(data: UserData) -> int:
 
 @dataclass(frozen=True)
 class StudySubject:
-    """What a study evaluates.
+    """What a study evaluates."""
 
-    Attributes:
-        name: of the study and of its dataset.
-        items: ``videos`` or ``images``.
-        settings: evaluation settings, among those of :data:`SETTING_COMMENTS`.
-        twins: whether the training split has clips with reversed twins.
-        command: what the user typed.
-        twins_everywhere: whether all splits have clips with reversed twins, so that baselines of Binary can be fitted.
-    """
-
-    name: str
-    items: str
-    settings: tuple[str, ...]
-    twins: bool
-    command: str
-    twins_everywhere: bool = False
+    name: str  # of the study and of its dataset
+    items: str  # `videos` or `images`
+    settings: tuple[str, ...]  # some of SETTING_COMMENTS
+    twins: bool  # whether the training split has clips with reversed twins
+    command: str  # what the user typed
+    twins_everywhere: bool = False  # all splits have such clips, so that baselines of Binary can be fitted
 
 
 SETTING_COMMENTS = {
@@ -280,7 +260,9 @@ def training_study_yaml(subject: StudySubject, sizes: StudySizes, machine: Machi
     lines += yaml_block("methods", _method_lines(subject, sizes), "rows of the tables; more in docs/heads.md")
     lines += [
         yaml_line(
-            "seeds", [0, 1, 2, 3, 4], "every method is trained so often; more seeds, surer claims (`rewind power`)"
+            "seeds",
+            [0, 1, 2, 3, 4],
+            "each method is trained once per seed; more seeds give firmer claims (`rewind power`)",
         ),
         *_sanity_lines(sizes),
         "",
@@ -367,7 +349,7 @@ def _backbone_lines(sizes: StudySizes, machine: Machine) -> list[str]:
             "pretraining",
             [
                 yaml_line("max_frames", 4, "few frames: quick", 1),
-                yaml_line("method", {"head": "wti"}, "a head that is no row, so that none is favoured", 1),
+                yaml_line("method", {"head": "wti"}, "a head that is not compared, so that no row has an advantage", 1),
                 yaml_line("training", training, "nothing is frozen; a clip and its twin look alike to that head", 1),
             ],
             "both towers are trained first, once for each seed",
@@ -414,7 +396,7 @@ def _training_lines(subject: StudySubject, sizes: StudySizes) -> list[str]:
         if clip
         else yaml_line("freeze", ["visual"], "frame features are computed once for all runs", 1)
     ]
-    lines += [yaml_line("batch", batch, "each caption is compared with so many clips", 1)]
+    lines += [yaml_line("batch", batch, "number of clips that each caption is compared with", 1)]
     if subject.twins:
         lines += ["  " + line for line in yaml_comments("twins_together: a clip and its reversed twin share a batch")]
     if sizes.epochs > 10:
@@ -428,7 +410,7 @@ def _method_lines(subject: StudySubject, sizes: StudySizes) -> list[str]:
     chance = yaml_line("chance", {"model": "chance", "label": "Chance", "seeds": [0]}, "what guessing gives", 1)
     mean = yaml_line("meanP", {"head": "meanP"}, "mean over frames: it cannot know their order", 1)
     zero_shot = yaml_line(
-        "before", {"model": "zero_shot", "label": "CLIP before training"}, "what was there already", 1
+        "before", {"model": "zero_shot", "label": "CLIP before training"}, "the pretrained weights as they are", 1
     )
     if subject.items == "images":
         ridge = {"model": "ridge", "label": "Ridge", "seeds": [0]}
@@ -444,7 +426,7 @@ def _method_lines(subject: StudySubject, sizes: StudySizes) -> list[str]:
         clips = {"model": "clip_only", "label": "clip only"}
         blind = [
             yaml_line("caption_only", words, "how far words alone get in binary (docs/probes.md)", 1),
-            yaml_line("clip_only", clips, "and clips alone: more than both is asked of a method", 1),
+            yaml_line("clip_only", clips, "and clips alone: a method has to exceed both", 1),
         ]
     return [*lines, lstm, *([zero_shot] if clip else []), *blind, chance]
 
@@ -472,7 +454,7 @@ def _evaluation_lines(subject: StudySubject) -> list[str]:
     lines = [*yaml_comments(*(SETTING_COMMENTS[name] for name in subject.settings))]
     if subject.items == "videos" and subject.settings == ("test",):
         lines += yaml_comments(
-            "No reverse caption is there, so nothing is asked about the direction of time. Once some test clips have",
+            "There are no reverse captions, so the direction of time is not tested. Once some test clips have",
             "one: settings: [origin, hard, binary], and twins_together: true in training.batch.",
         )
     return [*lines, yaml_line("evaluation", {"settings": list(subject.settings)}, "searched both ways")]

@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rewind.cli.rehearse import report
-from rewind.cli.rehearse.cost import DEFAULT_GPU_TFLOPS, Machine, StudyCost, estimate_cost
-from rewind.cli.rehearse.measured import FinishedJob, finished_jobs
-from rewind.cli.rehearse.shrink import REHEARSAL_FOLDER, PreparedRehearsal, prepare_rehearsal
+from rewind.cli.rehearse.cost import DEFAULT_GPU_TFLOPS, Machine, estimate_cost
+from rewind.cli.rehearse.measured import finished_jobs
+from rewind.cli.rehearse.report import Rehearsal, SnakemakeOutcome
+from rewind.cli.rehearse.shrink import REHEARSAL_FOLDER, prepare_rehearsal
 from rewind.config import Dataset, Study
 from rewind.errors import RewindError
 from rewind.gpu import count_visible_gpus
@@ -36,33 +37,10 @@ PROGRESS_SECONDS = 10.0  # least time between two lines of progress
 MAX_SHOWN_LOG_LINES = 40  # last lines of Snakemake's log that are shown where it failed
 
 
-@dataclass(frozen=True)
-class SnakemakeOutcome:
-    """How a run of Snakemake ended.
-
-    Attributes:
-        code: its exit code.
-        seconds: wall time.
-        failed: rules of which a job failed.
-        tail: the end of its output.
-        why: a line for each failed job that has a log: the log's path, and its last error.
-    """
-
-    code: int
-    seconds: float
-    failed: list[str]
-    tail: str
-    why: list[str] = field(default_factory=list)
-
-
 def run_workflow(folder: Path, checkout: Path, cores: int, gpus: int, targets: list[str]) -> SnakemakeOutcome:
-    """Run the checkout's workflow in ``folder``; its output goes to ``snakemake.log`` there.
+    """Run the checkout's workflow in ``folder``, which is prepared; its output goes to ``snakemake.log`` there.
 
-    Args:
-        folder: from :func:`rewind.cli.rehearse.shrink.prepare_rehearsal`.
-        checkout: the working folder, which has the Snakefile and the profiles.
-        cores, gpus: for Snakemake.
-        targets: rules or files to make.
+    ``checkout`` is the working folder, which has the Snakefile and the profiles.
     """
     snakefile, profile = find_snakefile(checkout) or checkout / SNAKEFILES[0], checkout / "profiles/default"
     arguments = ["--snakefile", str(snakefile), "--directory", str(folder.absolute())]
@@ -113,23 +91,21 @@ def last_error_line(log: Path) -> str:
 
 @dataclass(frozen=True)
 class RehearseOptions:
-    """The options of ``rewind rehearse``.
+    """The options of ``rewind rehearse``."""
 
-    Attributes:
-        cores: that the rehearsal uses.
-        machine: the machine on which the whole study will run.
-        full: keep the depth of towers whose weights are not there.
-        items: originals of each split of the whole dataset (train, valid, test), where its annotations are not here.
-    """
-
-    cores: int
-    machine: Machine
-    full: bool = False
-    items: tuple[int, int, int] | None = None
+    cores: int  # that the rehearsal uses
+    machine: Machine  # on which the whole study will run
+    full: bool = False  # keep the depth of towers whose weights are missing
+    items: tuple[int, int, int] | None = None  # originals of train, valid and test, where annotations are missing
 
 
 def parse_rehearse_options(
-    cores: int | None, gpus: int | None, tflops: float | None, full: bool, items: str | None
+    cores: int | None,
+    gpus: int | None,
+    tflops: float | None,
+    full: bool,
+    items: str | None,
+    price: float | None = None,
 ) -> RehearseOptions:
     """Check the command line's options, and take those that are missing from this machine.
 
@@ -140,7 +116,12 @@ def parse_rehearse_options(
     (8000, 1000, 1000)
     """
     own_cores = usable_cores()
-    for name, value, minimum in (("cores", cores, 1), ("gpus", gpus, 0), ("gpu-tflops", tflops, 1e-3)):
+    for name, value, minimum in (
+        ("cores", cores, 1),
+        ("gpus", gpus, 0),
+        ("gpu-tflops", tflops, 1e-3),
+        ("price", price, 0),
+    ):
         if value is not None and not minimum <= value < math.inf:
             raise RewindError(f"--{name}: {value:g}: must be at least {minimum:g}.")
     counts = None
@@ -152,37 +133,13 @@ def parse_rehearse_options(
         if min(train, valid, test) < 1:
             raise RewindError(f"--items: {items!r}: every split needs at least one item.")
         counts = (train, valid, test)
-    machine = Machine(cores or own_cores, count_visible_gpus() if gpus is None else gpus, tflops or DEFAULT_GPU_TFLOPS)
+    gpus = count_visible_gpus() if gpus is None else gpus
+    machine = Machine(cores or own_cores, gpus, tflops or DEFAULT_GPU_TFLOPS, price)
     return RehearseOptions(min(own_cores, machine.cores), machine, full, counts)
-
-
-@dataclass
-class Rehearsal:
-    """One study's rehearsal: its folder, how Snakemake ended, what its jobs took, what the whole study will cost.
-
-    ``cost`` is None where the rehearsal failed, ``sanity`` (the over-fitting check) where there was none.
-    """
-
-    name: str
-    prepared: PreparedRehearsal
-    outcome: SnakemakeOutcome
-    jobs: list[FinishedJob]
-    cost: StudyCost | None
-    sanity: dict[str, Any] | None
-
-    @property
-    def good(self) -> bool:
-        """Whether every job finished."""
-        return self.outcome.code == 0
 
 
 def rehearse(names: list[str], options: RehearseOptions, json_file: Path | None) -> int:
     """Rehearse studies one after the other; return 0 only if every stage of every method of each has finished.
-
-    Args:
-        names: of files in ``config/studies``.
-        options: from :func:`parse_rehearse_options`.
-        json_file: where everything is written as JSON; None: nowhere.
 
     Raises:
         RewindError: for a folder without the workflow, or a study that is refused before its first job.
@@ -205,7 +162,7 @@ def rehearse(names: list[str], options: RehearseOptions, json_file: Path | None)
 def load_with_overrides(name: str) -> tuple[Study, dict[str, Dataset]]:
     """A study and its datasets, with those overrides of ``config/config.yaml`` that are about them."""
     overrides = main_overrides()
-    # Overrides of a study or dataset that is not loaded are refused: which datasets there are is known only after the
+    # Overrides of a study or dataset that is not loaded are refused: which datasets exist is known only after the
     # study was loaded once.
     own_overrides = {"studies": _overrides_of(overrides, "studies", {name})}
     studies, datasets = load_config({"studies": [name], "overrides": own_overrides})
@@ -227,7 +184,7 @@ def _rehearse_study(
     prepared = prepare_rehearsal(study, datasets, cwd, options.full, options.cores, visible_gpus)
     for note in prepared.notes:
         print(f"  {note}", file=sys.stderr, flush=True)
-    # Without a GPU the resource gpu must not make jobs wait: as many as all jobs at once could ask for.
+    # Without a GPU the resource gpu must not make jobs wait: as many as all jobs at once could request.
     gpus = visible_gpus or options.cores * max(1, study.resources.gpus)
     # A rehearsal keeps the first seeds, so its files have the names that the whole study's have.
     targets = ["all", *WorkflowPlan({name: study}, datasets).studies[name].targets_on_request()]

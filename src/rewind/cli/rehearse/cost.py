@@ -6,7 +6,7 @@ rate is seconds per unit, and the unit is what the stage's work consists of:
 - a *forward pass* of an item with its caption, where a model is trained or scores. A caption that is trained on costs
   three, since a backward pass costs about two;
 - a *score* that is ranked;
-- else what the table of stages says (``Stage.grows``): originals, items, frames, …; or the job itself.
+- else what the table of stages states (``Stage.grows``): originals, items, frames, …; or the job itself.
 
 :class:`CostEstimate` finds rates and counts; :func:`wall_time` places the jobs on cores and GPUs.
 """
@@ -42,27 +42,20 @@ from rewind.config import Dataset, Method, Study, Training
 from rewind.data.formats.cifar10 import PUBLISHED_IMAGES
 from rewind.registry import HEADS
 
-# ---- Jobs of the whole study, and when they would end on so many cores and GPUs ------------------------------------
+# ---- Jobs of the whole study, and when they would end on given cores and GPUs - ------------------------------------
 
 
 class PlannedJob(NamedTuple):
     """A job of the whole study.
 
-    Attributes:
-        start: seconds before its own work.
-        rate: seconds per unit.
-        units: number of them.
-        level: see :class:`rewind.workflow.stages.Stage`.
-        threads, gpus: that it asks for.
-
     >>> PlannedJob(start=3.0, rate=0.5, units=100).seconds
     53.0
     """
 
-    start: float
-    rate: float = 0.0
+    start: float  # seconds before its own work
+    rate: float = 0.0  # seconds per unit
     units: float = 0.0
-    level: int = 0
+    level: int = 0  # see rewind.workflow.stages.Stage
     threads: int = 1
     gpus: int = 0
 
@@ -113,55 +106,40 @@ BYTES_PER_TRAINED_PARAMETER = 16  # fp32: value, gradient and AdamW's two moment
 
 @dataclass
 class Machine:
-    """The machine of the whole study: CPU cores, GPUs, and TFLOP/s that one GPU sustains."""
+    """The machine of the whole study: CPU cores, GPUs, TFLOP/s that one GPU sustains, and the price of an hour."""
 
     cores: int
     gpus: int
     tflops: float
+    price: float | None = None  # in any currency
 
 
 @dataclass
 class StageCost:
-    """A rule in the rehearsal and in the whole study.
-
-    Attributes:
-        jobs, seconds, memory: in the rehearsal: number, seconds of all jobs, and MB of the largest.
-        unit, rate, count: what is counted, mean seconds per unit, and units of all jobs in the whole study.
-        whole_jobs, whole_seconds: in the whole study.
-    """
+    """A rule in the rehearsal and in the whole study."""
 
     rule: str
-    jobs: int
-    seconds: float
-    memory: float | None
-    unit: str
-    rate: float
-    count: float
-    whole_jobs: int
+    jobs: int  # in the rehearsal, like the next two
+    seconds: float  # of all jobs
+    memory: float | None  # MB of the largest job
+    unit: str  # what is counted
+    rate: float  # mean seconds per unit
+    count: float  # units of all jobs in the whole study
+    whole_jobs: int  # in the whole study, like the next
     whole_seconds: float
 
 
 @dataclass
 class StudyCost:
-    """The estimated cost of a whole study.
+    """The estimated cost of a whole study."""
 
-    Attributes:
-        rows: by rule, in the order of stages.
-        wall: seconds from the first job to the last, on the machine of the whole study.
-        disk: bytes of results.
-        memory: MB of the largest job.
-        gpu_memory: MB of the largest job on a GPU; without a GPU here, of weights, gradients and AdamW's state alone.
-        counts: sizes of the dataset.
-        guesses: assumptions that were not measured, a sentence each.
-    """
-
-    rows: list[StageCost]
-    wall: float
-    disk: float
-    memory: float | None
-    gpu_memory: float | None
+    rows: list[StageCost]  # by rule, in the order of stages
+    wall: float  # seconds from the first job to the last, on the machine of the whole study
+    disk: float  # bytes of results
+    memory: float | None  # MB of the largest job
+    gpu_memory: float | None  # MB likewise; without a GPU here only of weights, gradients and AdamW's state
     counts: DatasetCounts
-    guesses: list[str]
+    guesses: list[str]  # assumptions that were not measured, a sentence each
 
 
 @dataclass
@@ -188,11 +166,9 @@ def estimate_cost(
 
     Args:
         study, datasets: the real ones.
-        prepared: the rehearsal.
         machine: that of the whole study.
         items: originals of each split, in place of counted or published numbers.
         wall: seconds that the rehearsal took, from the first job to the last, on ``cores`` cores.
-        cores: see ``wall``.
     """
     results = prepared.folder / "results"
     frames = max(study.frames_sweep.max_frames) if study.frames_sweep else study.frames.max_frames
@@ -221,7 +197,6 @@ class CostEstimate:
     Attributes:
         study: the real study.
         machine: that of the whole study.
-        prepared: the rehearsal.
         counts, rehearsed: sizes of the study's dataset, in whole and in the rehearsal.
         frames: of a clip in the runs; the largest number of a sweep, whose choice is not known.
         steps: measured steps by method, and of the pre-training (:data:`PRETRAINING`).
@@ -241,12 +216,7 @@ class CostEstimate:
         self.guesses[sentence] = None
 
     def whole_study(self, parts: list[MeasuredFolder], wall: float, cores: int) -> StudyCost:
-        """The cost of the whole study.
-
-        Args:
-            parts: the results folder of each dataset, then the study's own.
-            wall, cores: see :func:`estimate_cost`.
-        """
+        """The cost of the whole study from the results folder of each dataset, then the study's own."""
         if not self.counts.known:
             self.guess(f"the data set's size: {self.counts.said}")
         rows, planned, rehearsed = [], [], []
@@ -301,12 +271,9 @@ class CostEstimate:
         return choices * (len(self.study.trials_of(method)) if rule == "trial" else 1)
 
     def job_cost(self, job: FinishedJob, part: MeasuredFolder, shards: int = 1, whole_shards: int = 1) -> PlannedJob:
-        """A job of the whole study.
+        """A job of the whole study, from a rehearsed one that is like it, in the folder ``part``.
 
-        Args:
-            job: a rehearsed one that is like it.
-            part: its folder.
-            shards, whole_shards: into how many jobs of its rule clips are divided, in the rehearsal and in the study.
+        Clips are divided into ``shards`` jobs of this rule in the rehearsal, into ``whole_shards`` in the study.
         """
         stage = rule_stage(job.rule)
         method = self.study.methods[job.method] if stage.per_run else None

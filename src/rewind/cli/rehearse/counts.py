@@ -22,31 +22,21 @@ REHEARSED_ROUNDS = 5  # of measuring step times (tables.verdict.rounds)
 class DatasetCounts:
     """Numbers of items and captions of a dataset, counted or assumed; `rewind rehearse --json` writes these fields.
 
-    Attributes:
-        items: by split, reversed twins included.
-        captions: by split.
-        originals: source files that are normalised.
-        said: where the numbers are from, for the report.
-        known: whether they were counted in this dataset, and not assumed.
-
     >>> counts = DatasetCounts({"train": 16, "test": 20}, {"train": 80, "test": 20}, 18, "your annotations", True)
     >>> counts.units(frames=4)["pairs"]
     400
     """
 
-    items: dict[str, int]
-    captions: dict[str, int]
-    originals: int
-    said: str
-    known: bool = False
+    items: dict[str, int]  # by split, reversed twins included
+    captions: dict[str, int]  # by split
+    originals: int  # source files that are normalised
+    said: str  # where the numbers are from, for the report
+    known: bool = False  # counted in this dataset, and not assumed
 
     def units(self, frames: int, images: int = REHEARSED_IMAGES, rounds: int = REHEARSED_ROUNDS) -> dict[str, int]:
-        """Unit of a stage (``Stage.grows``) → how many of them there are.
+        """Unit of a stage (``Stage.grows``) → how many of them there are, with ``frames`` of a clip.
 
-        Args:
-            frames: of a clip.
-            images: of zero-shot classification.
-            rounds: of measuring step times.
+        ``images`` are those of zero-shot classification, ``rounds`` those of measuring step times.
         """
         items, test = sum(self.items.values()), self.items.get("test", 0)
         return {
@@ -64,13 +54,11 @@ class DatasetCounts:
 def count_dataset(dataset: Dataset, items: tuple[int, int, int] | None, origin: Dataset | None = None) -> DatasetCounts:
     """Sizes of a whole dataset: those of ``--items``, or counted in the user's files, or as published, or assumed.
 
-    Args:
-        dataset: the real one.
-        items: originals of each split.
-        origin: the dataset that its embeddings are made from: then that one is counted.
+    ``items`` are originals of each split. ``origin`` is the dataset from which the embeddings are computed: then that
+    one is counted.
     """
     if items:
-        return _assume(dataset, items, "as --items says")
+        return _assume(dataset, items, "as given by --items")
     counted = origin or dataset
     source = counted.source
     if source.format == "shapes":
@@ -105,7 +93,7 @@ def _reader_misses_file(dataset: Dataset) -> bool:
     """Whether the reader of a format of the user's own finds a file missing; nobody else knows which it reads."""
     try:
         read_annotations(dataset, str(sources_folder(dataset.name)))
-    except Exception as error:  # whatever else is wrong is raised again where the annotations are needed
+    except Exception as error:  # any other fault is raised again where the annotations are needed
         causes = (error, error.__cause__, error.__context__)
         return any(isinstance(cause, FileNotFoundError) for cause in causes)
     return False

@@ -12,9 +12,8 @@ from rewind.io.files import read_csv, read_json
 from rewind.workflow.stages import LAST_LEVEL, RULES, Stage
 
 _FINISHED_LINE = re.compile(r"^finished in ([\d.]+) s$", re.M)
-# Folder of benchmarks (one file per job) or lone file → rule, where they are not named after their rule.
+# Folder of benchmarks → rule, where it is not named after its rule.
 _RULES_OF_FOLDERS = {"videos": "video_shard", "sweep": "sweep_trial"}
-_RULES_OF_FILES = {"zero_shot": "zero_shot_table"}
 
 
 def rule_stage(rule: str) -> Stage:
@@ -26,23 +25,16 @@ def rule_stage(rule: str) -> Stage:
 class FinishedJob:
     """A finished job and what it took.
 
-    Attributes:
-        rule: of the workflow.
-        name: of the job among those of its rule, for example ``meanP.seed0``; empty for a rule with one job.
-        seconds: wall time of its process.
-        inside: seconds of that after Python and its libraries were loaded.
-        memory: largest resident memory in MB; None where the job was too short to measure it.
-
     >>> job = FinishedJob("train", "meanP.seed0", seconds=12.0, inside=9.0, memory=850.0)
     >>> job.method, job.start
     ('meanP', 3.0)
     """
 
     rule: str
-    name: str
-    seconds: float
-    inside: float
-    memory: float | None
+    name: str  # among the jobs of its rule, for example `meanP.seed0`; empty for a rule with one job
+    seconds: float  # wall time of its process
+    inside: float  # seconds of that after Python and its libraries were loaded
+    memory: float | None  # largest resident memory in MB; None where the job was too short to measure it
 
     @property
     def start(self) -> float:
@@ -63,7 +55,7 @@ def finished_jobs(results: Path) -> list[FinishedJob]:
 
 def _read_job(path: Path, folder: Path) -> FinishedJob:
     parts = path.relative_to(folder).with_suffix("").parts
-    rule = _RULES_OF_FOLDERS.get(parts[0], parts[0]) if len(parts) > 1 else _RULES_OF_FILES.get(parts[0], parts[0])
+    rule = _RULES_OF_FOLDERS.get(parts[0], parts[0]) if len(parts) > 1 else parts[0]
     row = pd.read_csv(path, sep="\t", na_values="-").iloc[-1]
     log = folder.parent / "logs" / path.relative_to(folder).with_suffix(".log")
     finished = _FINISHED_LINE.findall(log.read_text(encoding="utf-8")) if log.exists() else []
@@ -85,28 +77,18 @@ def peak_memory(jobs: list[FinishedJob]) -> float | None:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """How fast a training job stepped.
+    """How fast a training job stepped."""
 
-    Attributes:
-        seconds: of one step, in the fastest epoch (the first one warms up).
-        trained: seconds of all epochs together, without validation.
-        rows: captions in a step.
-        frames: frames of a clip.
-        gpus: number of GPUs that it ran on.
-        gpu_memory: largest GPU memory in MB; None on a CPU.
-        parameters: number of the model's parameters.
-    """
-
-    seconds: float
-    trained: float
-    rows: int
-    frames: int
-    gpus: int
-    gpu_memory: float | None
-    parameters: int
+    seconds: float  # of one step, in the fastest epoch (the first one warms up)
+    trained: float  # seconds of all epochs together, without validation
+    rows: int  # captions in a step
+    frames: int  # of a clip
+    gpus: int  # that it ran on
+    gpu_memory: float | None  # largest GPU memory in MB; None on a CPU
+    parameters: int  # of the model
 
 
-PRETRAINING = ""  # stands for the pre-training among names of methods, of which none is empty
+PRETRAINING = ""  # represents the pre-training among names of methods, of which none is empty
 
 
 def fastest_steps(results: Path) -> dict[str, StepTimes]:
@@ -122,12 +104,7 @@ def fastest_steps(results: Path) -> dict[str, StepTimes]:
 
 
 def read_step_times(history: Path, record: Path) -> StepTimes | None:
-    """The steps of a run; None where nothing was trained.
-
-    Args:
-        history: ``history.csv``, a row per epoch.
-        record: ``run.json``.
-    """
+    """The steps of a run, from its ``history.csv`` and ``run.json``; None where nothing was trained."""
     if not history.read_text(encoding="utf-8").strip():
         return None
     rows, values = read_csv(history), read_json(record)

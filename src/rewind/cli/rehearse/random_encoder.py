@@ -21,7 +21,7 @@ class RandomEncoder(Encoder):
     (2, 32)
     """
 
-    notes = ("random vectors stand in for a model that is not here",)
+    notes = ("random vectors stand in for a model that is not available",)
 
     def encode_texts(self, texts: list[str]) -> np.ndarray:
         """float32 [texts, 32]."""

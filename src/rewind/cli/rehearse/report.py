@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rewind.cli.rehearse.cost import Machine, StudyCost
 from rewind.cli.rehearse.measured import FinishedJob, jobs_by_rule, peak_memory
+from rewind.cli.rehearse.shrink import PreparedRehearsal
 from rewind.io.files import write_json
 from rewind.progress import format_duration
 
-if TYPE_CHECKING:
-    from rewind.cli.rehearse.command import Rehearsal
-
 NO_RESULT_NOTE = "Nothing in this folder is a result."
+
+
+@dataclass(frozen=True)
+class SnakemakeOutcome:
+    """How a run of Snakemake ended."""
+
+    code: int
+    seconds: float
+    failed: list[str]  # rules of which a job failed
+    tail: str  # the end of its output
+    why: list[str] = field(default_factory=list)  # for each failed job that has a log: its path, and its last error
+
+
+@dataclass
+class Rehearsal:
+    """One study's rehearsal: its folder, how Snakemake ended, what its jobs took, what the whole study will cost.
+
+    ``cost`` is None where the rehearsal failed, ``sanity`` (the over-fitting check) where there was none.
+    """
+
+    name: str
+    prepared: PreparedRehearsal
+    outcome: SnakemakeOutcome
+    jobs: list[FinishedJob]
+    cost: StudyCost | None
+    sanity: dict[str, Any] | None
+
+    @property
+    def good(self) -> bool:
+        """Whether every job finished."""
+        return self.outcome.code == 0
 
 
 def report_text(rehearsal: Rehearsal, machine: Machine) -> str:
@@ -37,7 +66,7 @@ def report_text(rehearsal: Rehearsal, machine: Machine) -> str:
             *rehearsal.outcome.why,
         ]
     if rehearsal.cost:
-        lines += ["", *_cost_lines(rehearsal.cost, machine)]
+        lines += ["", *cost_lines(rehearsal.cost, machine)]
     if rehearsal.good:
         page = rehearsal.prepared.folder / "results" / rehearsal.name / "report.html"
         lines += ["", f"Page: {page}. {NO_RESULT_NOTE}"]
@@ -74,7 +103,8 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return [lines[0], "─" * len(lines[0]), *lines[1:]]
 
 
-def _cost_lines(cost: StudyCost, machine: Machine) -> list[str]:
+def cost_lines(cost: StudyCost, machine: Machine) -> list[str]:
+    """What the whole study takes on a machine, what that costs where its price is known, and what was guessed."""
     gpus = f", {machine.gpus} GPU{'s' * (machine.gpus > 1)}" if machine.gpus else ""
     items = ", ".join(f"{count:,} {split}" for split, count in cost.counts.items.items())
     on_gpu = f", GPU memory {_format_mb(cost.gpu_memory)}" if cost.gpu_memory is not None else ""
@@ -83,6 +113,8 @@ def _cost_lines(cost: StudyCost, machine: Machine) -> list[str]:
         f"disk {format_bytes(cost.disk)}; memory of the largest job here {_format_mb(cost.memory)}{on_gpu}. "
         f"Items: {items} ({cost.counts.said}).",
     ]
+    if machine.price is not None:
+        lines.append(f"At {machine.price:g} an hour for that machine: about {cost.wall / 3600 * machine.price:,.2f}.")
     return lines + ["Guessed, not measured:"] * bool(cost.guesses) + [f"  - {guess}" for guess in cost.guesses]
 
 
@@ -98,11 +130,7 @@ def approximate_duration(seconds: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Bytes in MB, from 1 GB on in GB.
-
-    >>> format_bytes(4.2e9)
-    '4.2 GB'
-    """
+    """Bytes in MB, from 1 GB on in GB."""
     return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.0f} MB"
 
 

@@ -23,7 +23,7 @@ from rewind.cli.rehearse.weights import ConfigValues, RehearsedTowers
 from rewind.config import Dataset, Frames, Study
 from rewind.config.encoders import SCORING_OPTIONS, Encoding
 from rewind.config.evaluation import ZeroShot
-from rewind.config.methods import FILE_OPTIONS, PRECOMPUTED_MODELS
+from rewind.config.methods import FILE_OPTIONS
 from rewind.config.training import TWINS
 from rewind.data.annotations import read_annotations
 from rewind.data.dummy import SplitSizes, find_dummy_data
@@ -33,6 +33,7 @@ from rewind.data.groups import AUTO_GROUPS, group_file
 from rewind.errors import RewindError
 from rewind.io.files import write_csv, write_text
 from rewind.packaged import docs_page, workflow_home
+from rewind.registry import MODELS
 from rewind.video.sources import VIDEO_SUFFIXES, SourceFinder, sources_folder, videos_folder
 from rewind.workflow.config import check_sources
 
@@ -49,7 +50,7 @@ REHEARSED_SEEDS = 2
 REHEARSED_TRIALS = 2  # of a method
 MAX_STEP_FLOPS = 0.1e12  # FLOPs of a training step, forward and backward, that a rehearsal can afford
 MAX_BATCH = 128
-MIN_LIGHT_BATCH = 64  # a study is light if it can afford steps of so many items, and heavy otherwise
+MIN_LIGHT_BATCH = 64  # a study is light if it can afford steps of this many items, and heavy otherwise
 LIGHT_SIZES, HEAVY_SIZES = SplitSizes(64, 12, 12), SplitSizes(8, 4, 4)
 LIGHT_STEPS = 3, 2  # epochs, and steps in each
 HEAVY_STEPS = 1, 2
@@ -57,21 +58,13 @@ HEAVY_STEPS = 1, 2
 
 @dataclass
 class PreparedRehearsal:
-    """A rehearsal that is ready to run.
+    """A rehearsal that is ready to run."""
 
-    Attributes:
-        folder: its working folder; results are in ``results/<study>`` below it, data sets in ``results/data``.
-        study: the configuration of the study as rehearsed, as plain values.
-        notes: a sentence for each dummy file or model and each tower made shallow.
-        share: smallest share of its visual layers that is left of a tower.
-        missing: largest number of parameters that a tower lacks.
-    """
-
-    folder: Path
-    study: ConfigValues
-    notes: list[str]
-    share: float = 1.0
-    missing: int = 0
+    folder: Path  # results are in `results/<study>` below it, data sets in `results/data`
+    study: ConfigValues  # the configuration as rehearsed
+    notes: list[str]  # a sentence for each dummy file or model and each tower made shallow
+    share: float = 1.0  # smallest share of its visual layers that is left of a tower
+    missing: int = 0  # largest number of parameters that a tower lacks
 
 
 def prepare_rehearsal(
@@ -80,11 +73,9 @@ def prepare_rehearsal(
     """Create the working folder of a rehearsal from scratch.
 
     Args:
-        study: the real study.
-        datasets: by name: the study's dataset first, then the one that its embeddings are made from, if any.
+        datasets: by name: the study's dataset first, then the one from which its embeddings are computed, if any.
         cwd: the folder in which the workflow is run; it must be the process's working folder.
         full: keep the depth of towers whose weights are not there.
-        cores, gpus: of this machine.
     """
     folder = cwd / REHEARSAL_FOLDER / study.name
     if folder.exists() and not (folder / MARKER_FILE).exists():
@@ -119,10 +110,9 @@ def shrink_study(
     """The configuration of a study for its rehearsal, as plain values.
 
     Args:
-        study: the real one, validated.
-        cwd: folder of its relative paths.
+        cwd: folder of the study's relative paths.
         towers: replaces weights that are not there.
-        cores: of this machine; a job that asks for more threads gets one, so that others run beside it.
+        cores: of this machine; a job that asks for more threads gets one, so that others run at the same time.
         gpus: of this machine; a job that asks for more gets these.
         uses_own_data: whether items are taken from the user's own dataset.
     """
@@ -191,7 +181,7 @@ def _limit_steps(training: ConfigValues, cap: int, epochs: int, steps: int) -> N
 
 
 def _tower_options(method: ConfigValues, towers: RehearsedTowers, where: str, frames: Frames) -> ConfigValues:
-    """Options of a method that has towers of its own: in a block ``backbone``, or as keys beside the others."""
+    """Options of a method that has towers of its own: in a block ``backbone``, or as keys among the others."""
     options = method["options"]
     if isinstance(options.get("backbone"), dict):
         return options | {
@@ -261,14 +251,12 @@ def rehearsal_options(keys: ConfigValues, name: str, study: str, uses_own_data: 
 
     Args:
         keys: the configuration of the study, its methods included, with paths of existing files made absolute.
-        name: the method.
-        study: the study's name.
         uses_own_data: whether items are taken from the user's own dataset: precomputed embeddings then fit them.
         notes: a sentence for each substitute is added.
     """
     method = keys["methods"][name]
     options = method["options"]
-    if method["model"] not in PRECOMPUTED_MODELS:
+    if method["model"] not in MODELS.tagged("files"):
         return options
     if "encoder" in options:
         return _encoder_options(options, name, notes)
@@ -295,7 +283,7 @@ def _encoder_options(options: ConfigValues, name: str, notes: list[str]) -> Conf
 
 
 def _options_of_seeds(options: ConfigValues, seeds: list[int]) -> ConfigValues:
-    """Options that have a file for each seed, with those of the rehearsed seeds alone."""
+    """Options that have a file for each seed, with only those of the rehearsed seeds."""
     rehearsed = {str(seed) for seed in seeds or []}
     return {
         key: {seed: path for seed, path in value.items() if str(seed) in rehearsed}
@@ -318,10 +306,8 @@ def shrink_dataset(
     """The configuration of a dataset for its rehearsal, and a sentence about what it reads.
 
     Args:
-        dataset: the real one, validated.
-        cwd: folder of its relative paths; it must be the process's working folder.
+        cwd: folder of the dataset's relative paths; it must be the process's working folder.
         folder: where dummy files and lists of items are written.
-        sizes: originals of each split.
         towers: replaces encoders' weights that are not there.
 
     Raises:
@@ -339,7 +325,8 @@ def shrink_dataset(
                 made_from[side] = {"encoder": RANDOM_ENCODER, "name": encoder["name"]}
             elif encoder["name"] == "clip" and not encoder["encoder"]:
                 made_from[side] = towers.rehearsed(encoder, f"source.made_from.{side}", made_from["size"])
-        return absolute_paths(keys, cwd), f"{dataset.name}: vectors made here from the items of {made_from['dataset']}"
+        note = f"{dataset.name}: vectors computed here from the items of {made_from['dataset']}"
+        return absolute_paths(keys, cwd), note
     media_keys = keys["image" if dataset.items == "images" else "video"]
     if not dataset.vectors:
         media_keys |= {
@@ -351,7 +338,7 @@ def shrink_dataset(
         keys["max_missing"] = 1.0
     else:
         changes, note = _make_dummy_data(dataset, folder, sizes)
-        keys["clips"] = True  # dummy items have drawn clips, also where the real dataset has captions alone
+        keys["clips"] = True  # dummy items have drawn clips, also where the real dataset has only captions
     for name, value in changes.items():
         (keys if name == "only" else keys["source"])[name] = value
     if group_file(dataset) and not keys["only"]:
@@ -389,10 +376,10 @@ def _make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> tuple
     make_dummy_data = find_dummy_data(name)
     keys = make_dummy_data(dataset, folder, sizes) if make_dummy_data else None
     if keys is None:
-        check_sources(dataset)  # says what is missing, if that is it
+        check_sources(dataset)  # reports what is missing, if that is the cause
         raise RewindError(
             f"config/datasets/{dataset.name}.yaml: source.format: {name} has no dummy data, and the files it names "
-            "are not here; add a function make_dummy_data(dataset, folder, sizes) to its module "
+            "are missing; add a function make_dummy_data(dataset, folder, sizes) to its module "
             f"({docs_page('add-a-dataset.md')})."
         )
     if name == "shapes":
@@ -415,12 +402,8 @@ def _make_dummy_groups(name: str, keys: ConfigValues, folder: Path) -> str:
 def shrink_labelled_images(keys: ZeroShot, folder: Path) -> tuple[ConfigValues, str]:
     """Keys of zero-shot classification on a few labelled images of the real file, or on noise in its format.
 
-    Args:
-        keys: the block ``evaluation.zero_shot`` of the real study.
-        folder: where the file is written.
-
-    Returns:
-        The block for the rehearsal, and a sentence about the images.
+    Returns the block ``evaluation.zero_shot`` for the rehearsal, and a sentence about the images, which are written
+    into ``folder``.
     """
     try:
         few = read_cifar10(keys.folder, keys.sha256).first(REHEARSED_IMAGES)

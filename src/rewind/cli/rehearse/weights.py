@@ -42,10 +42,7 @@ def transformer_flops(layers: int, tokens: int, width: int) -> float:
 def visual_tower_flops(backbone: Mapping[str, Any], frames: int, size: int) -> float | None:
     """FLOPs of a forward pass of a visual tower over one item; None for towers whose size is not known here.
 
-    Args:
-        backbone: a block like a study's ``backbone``.
-        frames: of the item.
-        size: side of a frame in pixels.
+    ``backbone`` is a block like a study's, ``frames`` are those of the item, ``size`` is the side of one in pixels.
     """
     kind, name = backbone.get("kind", "clip"), backbone.get("architecture", "")
     if kind == "clip":
@@ -72,7 +69,6 @@ class RehearsedTowers:
     """Replaces the towers of a study or dataset whose weights are not there, and remembers what was replaced.
 
     Args:
-        folder: where random weights and shallow architectures are written.
         full: keep the depth of towers whose weights are not there.
         least: fewest layers that the visual and the text tower must keep (heads start from text blocks, and some
             layers are frozen).
@@ -91,11 +87,8 @@ class RehearsedTowers:
     def rehearsed(self, keys: ConfigValues, where: str, size: int, fit: str = "crop") -> ConfigValues:
         """A block like a study's ``backbone``, with random weights in place of those that are not there.
 
-        Args:
-            keys: the block.
-            where: its path in the configuration file, for notes and messages.
-            size: side of its frames in pixels.
-            fit: how they become square.
+        ``where`` is the path of the block in the configuration file, for notes and messages. Its frames have sides of
+        ``size`` pixels, and become square by ``fit``.
 
         Raises:
             RewindError: for missing weights of a model of the user's own, whose layout is not known.
@@ -118,7 +111,7 @@ class RehearsedTowers:
         path = self.folder / (Path(weights).name if weights else f"{tag}.safetensors")
         path.parent.mkdir(parents=True, exist_ok=True)
         WEIGHTS_WRITERS[kind](new_keys, path)
-        reason = f"{where}.weights: {weights}: not there" if weights else f"{where}.pretrained: {tag}: not downloaded"
+        reason = f"{where}.weights: {weights}: missing" if weights else f"{where}.pretrained: {tag}: not downloaded"
         self.notes.append(f"{reason}; random weights are used instead")
         # OpenAI's files can be recognised by their constants; for all others the configuration names the family.
         family = {"family": "open_clip"} if kind == "clip" and not _uses_quick_gelu(new_keys) else {}

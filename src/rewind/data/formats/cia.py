@@ -42,26 +42,20 @@ _TEXT_ID = re.compile(r"(?P<triplet>.+)_(?P<suffix>0\.0|1\.0)")
 
 
 def read_answers(source: CiaSource, sources: str = "") -> pd.DataFrame:
-    """Right answers and distractors in the settings of the authors' evals/compute_metrics.py (bpiyush/TARA@5c6f2b3).
+    """Right answers and distractors (:data:`rewind.data.questions.ANSWER_COLUMNS`).
+
+    Settings are those of the authors' evals/compute_metrics.py (bpiyush/TARA@5c6f2b3):
 
     - ``chiral``: a text's clips, and those of the opposite text. A text whose opposite is missing is left out.
     - ``static``: a text's clips, and those of all texts of other triplets with the same suffix.
     - ``all``: a text's clips, and those of every other text.
 
     Distractors are of the text's own source (Something-Something, EPIC-Kitchens or Charades), as there. With one source
-    every clip is a candidate in ``all``, which its right answers alone then define.
+    every clip is a candidate in ``all``, which only its right answers then define.
 
     Texts of several triplets may have the same words, such as "Opening [something]". For each of them the authors count
     the clips of the others as wrong, and so does this table; from clips to texts they tie. The authors' code lists the
     right text first, so that its sort may decide such ties for it; expectations over ties do not.
-
-    Args:
-        source: the block ``source`` of a dataset file.
-        sources: not used.
-
-    Returns:
-        setting, caption_id, item_id, right (1 or 0) and gallery (all or judged), for
-        :func:`rewind.evaluation.answers.answer_values`.
 
     Raises:
         RewindError: naming file and row or id, for an empty cell, an unknown modality, an id that two rows use for
@@ -92,9 +86,6 @@ def read(dataset: Dataset, sources: str) -> Annotations:
 
     An item's ``cluster_id`` is its triplet, so that opposite actions are one cluster. Items follow the order of the
     texts: the first clip of each, by id, then the second of each, and so on.
-
-    Raises:
-        RewindError: as :func:`read_answers`.
     """
     texts, notes = _read_texts(dataset.source, dataset.how_to_get)
     builder = AnnotationBuilder()
@@ -155,7 +146,6 @@ class _Row(NamedTuple):
 
 
 def _read_texts(source: CiaSource, how_to_get: str = "") -> tuple[list[_Text], dict[str, Any]]:
-    """The texts with their clips, and notes on the two files."""
     rows, repeated = _read_rows(source, how_to_get)
     labels = read_user_json(source.labels, f"(`source.labels`). {how_to_get}")
     if not isinstance(labels, dict):
@@ -200,7 +190,7 @@ def _read_rows(source: CiaSource, how_to_get: str) -> tuple[dict[str, _Row], int
             raise RewindError(f"{where}: {fault}.")
         first = rows.setdefault(name, row)
         if first[1:] != row[1:]:
-            raise RewindError(f"{where}: the id {name!r} stands for something else in {first.where}; rename one.")
+            raise RewindError(f"{where}: the id {name!r} means something else in {first.where}; rename one.")
         repeated += first is not row
     found = {row.source for row in rows.values()}
     if missing := [kind for kind in source.sources or () if kind not in found]:
@@ -214,7 +204,6 @@ def _read_rows(source: CiaSource, how_to_get: str) -> tuple[dict[str, _Row], int
 
 
 def _row_fault(name: str, row: _Row) -> str:
-    """What is wrong with a row; empty where nothing is."""
     within = Column(filled=True, within="`source.videos`") if row.modality == "video" else FILLED
     cells = (("id", name, FILLED), ("modality", row.modality, _MODALITY), ("value", row.value, within))
     if fault := next(filter(None, (cell_fault(*cell) for cell in cells)), ""):

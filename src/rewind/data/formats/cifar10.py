@@ -30,21 +30,15 @@ HOW_TO_GET = (
 class LabelledImages:
     """Images with one class each.
 
-    Attributes:
-        images: uint8 RGB (n, height, width, 3).
-        labels: int64 (n,), indices into ``classes``.
-        classes: names of the classes.
-        sha256: of the file, 64 hex digits.
-
     >>> images = LabelledImages(np.zeros((4, 32, 32, 3), np.uint8), np.array([0, 0, 1, 1]), ("cat", "dog"), "")
     >>> images.first(2).labels.tolist()
     [0, 1]
     """
 
-    images: np.ndarray
-    labels: np.ndarray
+    images: np.ndarray  # uint8 RGB (n, height, width, 3)
+    labels: np.ndarray  # int64 (n,), indices into classes
     classes: tuple[str, ...]
-    sha256: str
+    sha256: str  # of the file, 64 hex digits
 
     def first(self, count: int | None) -> LabelledImages:
         """The first images of each class in the file, about ``count`` in all, equally many per class; None: all."""
@@ -56,11 +50,7 @@ class LabelledImages:
 
 
 def find_cifar10(folder: str | Path, where: str = "evaluation.zero_shot.folder") -> Path:
-    """The file ``test_batch.bin`` in ``folder``, or in the folder that the archive unpacks to inside it.
-
-    Raises:
-        RewindError: beginning with the key ``where``, if the file is missing, or only the Python version is there.
-    """
+    """The file ``test_batch.bin`` in ``folder``, or in the folder that the archive unpacks to inside it."""
     folder = Path(folder)
     for path in (folder / TEST_BATCH_FILE, folder / "cifar-10-batches-bin" / TEST_BATCH_FILE):
         require_regular_file(path, missing_ok=True)
@@ -75,11 +65,7 @@ def find_cifar10(folder: str | Path, where: str = "evaluation.zero_shot.folder")
 
 
 def read_cifar10(folder: str | Path, sha256: str | None = None) -> LabelledImages:
-    """All records of the file in ``folder``.
-
-    Args:
-        folder: see :func:`find_cifar10`.
-        sha256: hex digest that the file must have; None: any, and the digest is kept with the result.
+    """All records of the file in ``folder`` (:func:`find_cifar10`); ``sha256`` in hex must be its digest, None: any.
 
     Raises:
         RewindError: naming the file, for another digest, an incomplete file, or a class above 9.
@@ -90,7 +76,7 @@ def read_cifar10(folder: str | Path, sha256: str | None = None) -> LabelledImage
     digest = sha256_hex(content)
     if sha256 is not None and digest != sha256.lower():
         raise RewindError(
-            f"{path}: its SHA-256 is {digest}, evaluation.zero_shot.sha256 says {sha256}; fetch the file again, or "
+            f"{path}: its SHA-256 is {digest}, but evaluation.zero_shot.sha256 is {sha256}; fetch the file again, or "
             "correct the key."
         )
     if not content or len(content) % RECORD_BYTES:
@@ -108,14 +94,7 @@ def read_cifar10(folder: str | Path, sha256: str | None = None) -> LabelledImage
 
 
 def write_cifar10(folder: Path, labels: np.ndarray, images: np.ndarray) -> None:
-    """Write classes (n,) and RGB images (n, 32, 32, 3) as the binary version's file in ``folder``.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_cifar10(Path(folder), np.array([3]), np.zeros((1, 32, 32, 3)))
-    ...     read_cifar10(folder).labels.tolist()
-    [3]
-    """
+    """Write classes (n,) and RGB images (n, 32, 32, 3) as the binary version's file in ``folder``."""
     planes = images.transpose(0, 3, 1, 2).reshape(len(labels), -1)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / TEST_BATCH_FILE).write_bytes(np.concatenate([labels[:, None], planes], axis=1).astype(np.uint8).tobytes())

@@ -1,7 +1,7 @@
-"""Embeddings of captions and images: the files of Mamiglia's challenge, or files made here in its format.
+"""Embeddings of captions and images: the files of Mamiglia's challenge, or files written here in its format.
 
-``train.npz`` holds ``captions/{ids,text,embeddings}`` and ``images/{names,embeddings}``; ``captions.txt`` says
-which image each caption belongs to. The matrix ``captions/label`` says so too, in captions × images bytes (3 GB at
+``train.npz`` holds ``captions/{ids,text,embeddings}`` and ``images/{names,embeddings}``; ``captions.txt`` states
+which image each caption belongs to. The matrix ``captions/label`` states it too, in captions × images bytes (3 GB at
 full size): it is never unpacked. :func:`make_sources` checks the files and lays the vectors out split by split.
 """
 
@@ -29,18 +29,14 @@ from rewind.progress import Progress
 from rewind.registry import DUMMY_DATA, FORMATS
 
 # ---- Paths of the raw files ----------------------------------------------------------------------------------------
-# Rules of other datasets ask for them too.
+# Rules of other datasets use them too.
 
 MADE_FOLDER = "results/data/{dataset}/made"
 INDEX_FILE = "embeddings.json"  # among the sources, written last
 
 
 class EmbeddingFiles(NamedTuple):
-    """Paths of the npz, of captions.txt, and of the table of splits, if there is one.
-
-    >>> EmbeddingFiles("train.npz", "captions.txt", None).splits is None
-    True
-    """
+    """Paths of the npz, of captions.txt, and of the table of splits, if there is one."""
 
     train: str
     captions: str
@@ -62,26 +58,15 @@ CAPTION_SEPARATORS = ("|", "\t", ",", "  ", " ")  # between image and caption, t
 
 
 class CaptionLine(NamedTuple):
-    """A caption: its line in the file (from 1), the row of its image, and its text.
+    """A caption of ``captions.txt``."""
 
-    >>> CaptionLine(2, 0, "a dog runs").image
-    0
-    """
-
-    number: int
-    image: int
+    number: int  # its line in the file, from 1
+    image: int  # the row of its image
     caption: str
 
 
 class ImageNames:
-    """Finds images by their full name, else by base name, else by stem.
-
-    Args:
-        names: of the images, in the order of their vectors.
-        where: names the file in messages.
-
-    Raises:
-        RewindError: if a name is listed twice.
+    """Finds images by their full name, else by base name, else by stem; rows are positions in ``names``.
 
     >>> names = ImageNames(["photos/a.jpg", "photos/b.jpg"], "train.npz")
     >>> names.find("b.jpg", "captions.txt: line 1"), names.find("a", "captions.txt: line 2")
@@ -102,11 +87,7 @@ class ImageNames:
             self.stem.setdefault(path.stem, []).append(row)
 
     def find(self, token: str, where: str) -> int | None:
-        """Row of the image that ``token`` names; None for none.
-
-        Raises:
-            RewindError: if several images fit equally well; the message begins with ``where``.
-        """
+        """Row of the image that ``token`` names, None for none; several that fit equally well are refused."""
         if token in self.exact:
             return self.exact[token]
         path = PurePosixPath(token.replace("\\", "/"))
@@ -146,7 +127,7 @@ def read_caption_lines(path: str | Path, names: ImageNames) -> list[CaptionLine]
         if match is None and number == 1 and "." not in readings[0][0]:
             continue  # a header of another form
         if match is None:
-            hint = "" if faults else similar_name(readings[0][0], names.names)  # of the first alone: it takes a while
+            hint = "" if faults else similar_name(readings[0][0], names.names)  # only of the first: it takes a while
             faults.append(f"  line {number}: {readings[0][0]!r}{f', but {hint}' if hint else ''}")
         else:
             captions.append(CaptionLine(number, match[0], " ".join(match[1].split())))
@@ -191,23 +172,14 @@ TEXT_MATRIX, IMAGE_MATRIX = "captions/embeddings", "images/embeddings"
 
 
 class RowPlan(NamedTuple):
-    """Rows of the npz in the order in which they are stored: by split, images by name, captions by image.
+    """Rows of the npz in the order in which they are stored: by split, images by name, captions by image."""
 
-    Attributes:
-        images: one row per image: name, item_id, split, path, row.
-        captions: one row per caption: item_id, id, caption, row. In both, ``row`` is the row in the npz.
-    """
-
-    images: pd.DataFrame
-    captions: pd.DataFrame
+    images: pd.DataFrame  # one row per image: name, item_id, split, path, row (in the npz)
+    captions: pd.DataFrame  # one row per caption: item_id, id, caption, row (in the npz)
 
 
 def plan_rows(archive: NpzArchive, files: EmbeddingFiles, keys: EmbeddingsSource, where: str) -> RowPlan:
-    """Which caption belongs to which image, which split each is in, and the order in which rows are stored.
-
-    Raises:
-        RewindError: for names, ids and lines that do not fit together.
-    """
+    """Which caption belongs to which image, which split each is in, and the order in which rows are stored."""
     names = ImageNames(archive.strings("images/names"), str(archive.path))
     _check_count(archive, "images/names", len(names.names), IMAGE_MATRIX)
     lines = read_caption_lines(files.captions, names)
@@ -242,9 +214,6 @@ def split_embedded_images(names: list[str], keys: EmbeddingsSource, where: str) 
     Names are sorted and shuffled by ``numpy.random.default_rng(seed)``; the first ``int(valid_share · n)`` are valid,
     the next ``int(test_share · n)`` test (at least one each).
 
-    Raises:
-        RewindError: if nothing is left to train on.
-
     >>> keys = EmbeddingsSource(format="embeddings", train="train.npz", captions="captions.txt")
     >>> splits = split_embedded_images([f"{n}.jpg" for n in range(20)], keys, "config/datasets/demo.yaml")
     >>> [list(splits.values()).count(split) for split in SPLITS]
@@ -266,11 +235,7 @@ def _check_count(archive: NpzArchive, name: str, count: int, matrix: str) -> Non
 
 
 def read_caption_ids(archive: NpzArchive) -> list[str]:
-    """Ids of the captions as text.
-
-    Raises:
-        RewindError: if one is listed twice.
-    """
+    """Ids of the captions as text; an id that is listed twice is refused."""
     are_numbers = archive.member("captions/ids").dtype.kind in "iu"
     ids = list(map(str, archive.integers("captions/ids"))) if are_numbers else archive.strings("captions/ids")
     first: dict[str, int] = {}
@@ -290,10 +255,7 @@ def _ids_or_numbers(archive: NpzArchive, total: int) -> list[str]:
 
 
 def _agreed_captions(archive: NpzArchive, captions: list[str], where: str, lines: list[int]) -> list[str]:
-    """The captions; those of the npz and of captions.txt must agree, or rows are not in the same order.
-
-    ``captions`` and ``lines`` are the texts and line numbers of captions.txt, the file ``where``.
-    """
+    """The captions; those of the npz and of captions.txt must agree, or rows are not in the same order."""
     if "captions/text" not in archive:
         return captions
     texts = [" ".join(text.split()) for text in archive.strings("captions/text")]
@@ -355,7 +317,7 @@ def _read_splits(path: str, names: set[str]) -> tuple[dict[str, str], dict[str, 
 def make_sources(dataset: Dataset, folder: Path) -> None:
     """Check the vectors and lay them out for training: ``text.npy`` and ``images.npy``, which jobs map into memory.
 
-    Rows are in the order of ``captions.csv`` and ``items.csv`` beside them, split after split, so that a split is one
+    Rows are in the order of ``captions.csv`` and ``items.csv`` next to them, split after split, so that a split is one
     contiguous part of each file. ``embeddings.json``, written last, has their widths and hashes. Memory does not grow
     with the number of vectors, because they are read in blocks.
 
@@ -370,7 +332,7 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     check_free_space(archive, [text, images], folder, dataset.source.max_gb, where)
     plan = plan_rows(archive, files, dataset.source, where)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / INDEX_FILE).unlink(missing_ok=True)  # a killed job must not leave an old index beside new vectors
+    (folder / INDEX_FILE).unlink(missing_ok=True)  # a killed job must not leave an old index next to new vectors
     hashes = {
         "text": write_embedding_rows(archive, text, plan.captions["row"].to_numpy(), folder / "text.npy"),
         "images": write_embedding_rows(archive, images, plan.images["row"].to_numpy(), folder / "images.npy"),
@@ -412,11 +374,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
 
 
 def check_embedding_matrix(archive: NpzArchive, name: str) -> NpzMember:
-    """The header of a matrix of vectors.
-
-    Raises:
-        RewindError: if it is not a matrix of floating-point numbers, or has no rows or columns.
-    """
+    """The header of a matrix of vectors: floating-point numbers, at least one row and column; others are refused."""
     member = archive.member(name)
     if len(member.shape) != 2 or member.dtype.kind != "f" or 0 in member.shape:
         raise RewindError(
@@ -427,11 +385,7 @@ def check_embedding_matrix(archive: NpzArchive, name: str) -> NpzMember:
 
 
 def check_metadata(archive: NpzArchive, text: NpzMember, images: NpzMember) -> None:
-    """Refuse vectors that are not what the file's own metadata says.
-
-    Raises:
-        RewindError: naming the entry that differs.
-    """
+    """Refuse vectors that are not what the file's own metadata states."""
     expected = {
         "num_captions": text.shape[0],
         "embedding_dim_text": text.shape[1],
@@ -441,7 +395,7 @@ def check_metadata(archive: NpzArchive, text: NpzMember, images: NpzMember) -> N
     for name, size in expected.items():
         if f"metadata/{name}" in archive and (stated := archive.integers(f"metadata/{name}")) != [size]:
             raise RewindError(
-                f"{archive.path}: metadata/{name} says {stated}, but there are {size}; the file has been changed."
+                f"{archive.path}: metadata/{name} states {stated}, but there are {size}; the file has been changed."
             )
 
 
@@ -450,9 +404,7 @@ def check_free_space(
 ) -> None:
     """Refuse what would not fit, by the sizes in the headers, before anything is unpacked.
 
-    Raises:
-        RewindError: if vectors and texts together are larger than ``max_gb`` or the free memory, or the copies of the
-            vectors than the free disk.
+    Vectors and texts together may take ``max_gb``, or else the free memory; the copies of the vectors the free disk.
     """
     names = [name for name in ("captions/text", "captions/ids", "images/names") if name in archive]
     size = sum(member.bytes for member in matrices) + sum(archive.sizes[name] for name in names)
@@ -473,17 +425,8 @@ def check_free_space(
 def write_embedding_rows(archive: NpzArchive, member: NpzMember, rows: np.ndarray, path: Path) -> str:
     """Write a matrix to a .npy file with its rows in another order, and check them on the way.
 
-    Args:
-        archive: the npz.
-        member: header of the matrix; float16 stays float16, other types become float32.
-        rows: (n,) the row of the archive that each row of the file has.
-        path: the .npy file.
-
-    Returns:
-        The first 16 hex digits of the SHA-256 of the values, in the order of the archive.
-
-    Raises:
-        RewindError: naming the first row with NaN, infinity or nothing but zeros.
+    float16 stays float16, other types become float32. Row i of the file is row ``rows[i]`` of the archive. The result
+    is the first 16 hex digits of the SHA-256 of the values, in the order of the archive.
     """
     dtype = np.float16 if member.dtype == np.float16 else np.float32
     position = np.empty(len(rows), dtype=np.int64)  # row of the archive → row of the file
@@ -503,12 +446,7 @@ def write_embedding_rows(archive: NpzArchive, member: NpzMember, rows: np.ndarra
 
 
 def check_embedding_values(block: np.ndarray, start: int, where: str) -> None:
-    """Refuse vectors without a direction, whose cosine is not defined.
-
-    Raises:
-        RewindError: naming the first row with NaN, infinity or nothing but zeros; the first row of the block is row
-            ``start`` of its file.
-    """
+    """Refuse vectors without a direction: NaN, infinity or only zeros; the block begins with row ``start``."""
     finite = np.isfinite(block).all(axis=1)
     for good, what in ((finite, "holds NaN or infinity"), (block.any(axis=1), "is zero throughout")):
         if not good.all():
@@ -521,7 +459,7 @@ def check_embedding_values(block: np.ndarray, start: int, where: str) -> None:
 
 # ---- Writing the challenge's files ---------------------------------------------------------------------------------
 
-MAX_LABEL_BYTES = 2 * 10**8  # bytes of the label matrix; a larger one is left out, since captions.txt says the same
+MAX_LABEL_BYTES = 2 * 10**8  # bytes of the label matrix; a larger one is left out, since captions.txt contains the same
 
 
 def write_challenge_files(
@@ -529,11 +467,8 @@ def write_challenge_files(
 ) -> None:
     """Write vectors of captions (n, dt) and items (m, di) as the challenge's files, and the split of every item.
 
-    Args:
-        folder: folder of ``train.npz``, ``captions.txt`` and ``splits.csv``.
-        text, images: vectors.
-        items: item_id, path, split, in the order of ``images``.
-        captions: video_id, caption, in the order of ``text``.
+    ``items`` has item_id, path and split, in the order of ``images``; ``captions`` video_id and caption, in the order
+    of ``text``.
     """
     names = (items["item_id"] + items["path"].map(lambda path: Path(path).suffix)).to_numpy(dtype=str)
     rows = pd.Series(np.arange(len(items)), index=items["item_id"])[captions["video_id"]].to_numpy()
@@ -587,9 +522,6 @@ def copy_first_items(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[
     """Write the first images of each split of the user's own files, with all their captions, into ``folder``.
 
     A list of ids would not do: all vectors would be laid out all the same.
-
-    Returns:
-        Keys of ``source`` that must change.
     """
     files = raw_embedding_files(dataset)
     archive = NpzArchive(files.train)

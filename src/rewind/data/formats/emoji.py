@@ -50,15 +50,8 @@ def npm_package_name(spec: str) -> str:
 def npm_packages(specs: Mapping[str, str], user_folder: Path, store: Path, where: str, hint: str = "") -> list[Path]:
     """Unpacked folder of every package: the user's, or one that an earlier job left, or downloaded with npm.
 
-    Args:
-        specs: specification (``@scope/name@version``) → a folder that the package must contain.
-        user_folder: folder of the user's archives or packages.
-        store: where packages are downloaded and unpacked.
-        where: names the configuration file in messages.
-        hint: what else a user may do where nothing can be downloaded.
-
-    Raises:
-        RewindError: if a package is in neither folder and cannot be downloaded, or is broken.
+    ``specs`` maps a specification (``@scope/name@version``) to a folder that the package must contain; ``hint`` is what
+    else a user may do where nothing can be downloaded.
     """
     missing = [spec for spec, inside in specs.items() if not _find_npm_package_in(spec, inside, user_folder, store)]
     for spec in track(missing, "npm pack", len(missing), "packages"):
@@ -95,11 +88,7 @@ def _find_npm_package(spec: str, inside: str, folder: Path) -> Path | None:
 
 
 def _download_npm_package(spec: str, store: Path) -> str:
-    """Run ``npm pack`` in ``part`` and rename its archive, so that a killed download never looks complete.
-
-    Returns:
-        What failed; empty on success.
-    """
+    """Run ``npm pack`` in ``part``, then rename its archive: no killed download looks complete. What failed, if any."""
     part = store / "part"
     if not (npm := shutil.which("npm")):
         return "npm is not on PATH"
@@ -162,10 +151,8 @@ def group_by_subject(labels: dict[str, str]) -> dict[str, str]:
     - the label less words of sex, age, colour, direction and size (hearts of all colours; ``taxi``,
       ``oncoming taxi``; ``dog``, ``dog face``), of ``family: man, boy`` only ``family``; moons; clock faces.
 
-    Faces of different expressions stay apart: the captions are about the expression.
-
-    Args:
-        labels: code points → label, of all of emojibase, so that a subject does not depend on the packages in use.
+    Faces of different expressions stay apart: the captions are about the expression. ``labels`` are those of all of
+    emojibase, so that a subject does not depend on the packages in use.
 
     >>> subjects = group_by_subject({"1f415": "dog", "1f436": "dog face", "1f695": "taxi"})
     >>> subjects["1f436"], subjects["1f695"]
@@ -221,9 +208,6 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     Every animated emoji without a skin tone becomes a clip of its own size and rate, composited on white.
     Its item id is its code points in lower case, without the variation selector ``fe0f``. Every other picture
     is a row of ``skipped.csv`` with the reason. A clip that exists already is not encoded again.
-
-    Raises:
-        RewindError: if a package is neither in ``source.folder`` nor can be downloaded with npm, or is broken.
     """
     source, where, store = dataset.source, f"config/datasets/{dataset.name}.yaml", folder / ".packages"
     specs = [CLIP_PACKAGE.format(number) for number in sorted(set(source.packages))]
@@ -328,9 +312,6 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     one caption, its label. A training clip also has its tags (``cook, kitchen``) and both (``man cook: cook,
     kitchen``), where it has tags. The notes give the sizes of splits, labels that occur twice in the test split, and
     counts of skipped files by reason.
-
-    Raises:
-        RewindError: if a split would be empty.
     """
     table = read_csv(Path(sources) / "emoji.csv", text=_TEXT_COLUMNS)
     splits = _assign_splits(sorted(set(table["subject"])), dataset.source, f"config/datasets/{dataset.name}.yaml")
@@ -376,7 +357,7 @@ def _reader_notes(table: pd.DataFrame, captions: pd.DataFrame, skipped: pd.DataF
 
 # 734 clips; about two captions more for each training clip that has tags. The split is by subject, so about by shares.
 PUBLISHED = PublishedSizes((294, 850), (73, 73), (367, 367), 734, "the packages' versions that the study names")
-_FIRST_DUMMY_CODE = 0xF0000  # a private-use plane of Unicode: no real emoji is there
+_FIRST_DUMMY_CODE = 0xF0000  # a private-use plane of Unicode: it contains no real emoji
 
 
 @DUMMY_DATA.register("emoji", published=PUBLISHED)

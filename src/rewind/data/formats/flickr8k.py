@@ -99,7 +99,6 @@ def _is_heading(name: str, caption: str) -> bool:
 
 
 def _is_image_name(cell: str) -> bool:
-    """Whether a row's first cell is an image's name or a heading."""
     name = _CAPTION_NUMBER.sub("", cell.strip()).lower()
     return name in _IMAGE_HEADINGS or PurePosixPath(name).suffix in IMAGE_SUFFIXES
 

@@ -1,8 +1,8 @@
 """Benchmarks of caption matching: clips with true captions and foils, captions that are nearly the same and not true.
 
 A *question* is a clip, its true caption and its foils of one kind. Annotations hold clips and true captions as in every
-format; foils are read by themselves (:func:`read_foils`), because no clip is right for them. ``source.benchmark`` says
-what the file holds:
+format; foils are read by themselves (:func:`read_foils`), because no clip is right for them. The key
+``source.benchmark`` states what the file holds:
 
 - ``negbench`` (Alhamoud et al., arXiv 2501.09425): a CSV ``caption_0,caption_1,…,correct_answer,
   correct_answer_template`` and the clip as ``image_path``, ``video_path`` or ``filepath``: a path on its authors'
@@ -87,10 +87,7 @@ _MISSING = "(`source.file`); put it there or correct the key"
 
 @dataclass(frozen=True)
 class _Question:
-    """A clip, its true caption and its foils of one kind.
-
-    ``entry`` names what the file puts together: both questions of a pair, or a question and that on proficiency.
-    """
+    """A clip, its true caption and its foils of one kind."""
 
     where: str  # file, and row or entry
     video: str  # file of the clip, relative to the folder of clips; its suffix may be missing
@@ -98,7 +95,7 @@ class _Question:
     kind: str
     caption: str
     foils: tuple[str, ...]
-    entry: str
+    entry: str  # what the file puts together: both questions of a pair, or a question and that on proficiency
 
 
 @dataclass(frozen=True)
@@ -112,15 +109,11 @@ class _Placed:
 
 
 def read_foils(source: FoilsSource, sources: str = "") -> pd.DataFrame:
-    """Foils of all questions, in the order of the file.
+    """Foils of all questions, in the order of the file (:data:`rewind.data.questions.FOIL_COLUMNS`).
 
-    Returns:
-        Columns foil_id (``<caption_id>~<n>``, which is the id of no caption and of no clip), caption_id (of the true
-        caption), caption (the foil's text) and kind. A question is a caption_id with a kind. With ``only`` in the
-        dataset file, foils of captions that are left out are here too.
-
-    Raises:
-        RewindError: as :func:`read`.
+    A ``caption_id`` is that of the true caption, a ``foil_id`` is ``<caption_id>~<n>``, which no caption or clip has as
+    its id. A question is a ``caption_id`` with a ``kind``. With ``only`` in the dataset file, foils of captions
+    that are left out are here too.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -142,11 +135,7 @@ def read_foils(source: FoilsSource, sources: str = "") -> pd.DataFrame:
 def read_pairs(source: FoilsSource, sources: str = "") -> pd.DataFrame:
     """Pairs of two clips with a caption each; only Vinoground has some.
 
-    Returns:
-        Columns pair_id (the number in the names of its clips), first and second (ids of captions), and kind.
-
-    Raises:
-        RewindError: as :func:`read`.
+    ``pair_id`` is the number in the names of the clips; ``first`` and ``second`` are ids of captions.
     """
     rows = []
     if source.benchmark == "vinoground":
@@ -162,12 +151,8 @@ def read_pairs(source: FoilsSource, sources: str = "") -> pd.DataFrame:
 def read_proficiency(source: FoilsSource, sources: str = "") -> pd.DataFrame:
     """The question on proficiency of every question that has one; only ViLMA has some.
 
-    Returns:
-        Columns caption_id and proficiency_id: the true caption of a question, and that of its question on proficiency,
-        which is the same one where both have the same text (see :func:`rewind.evaluation.foils.combined_accuracy`).
-
-    Raises:
-        RewindError: as :func:`read`.
+    ``caption_id`` is the true caption of a question and ``proficiency_id`` that of its question on proficiency, which
+    is the same one where both have the same text (see :func:`rewind.evaluation.foils.combined_accuracy`).
     """
     rows = []
     if source.benchmark == "vilma":
@@ -234,7 +219,7 @@ def _placed_questions(source: FoilsSource) -> _Placed:
         placed.items.append(item)
         placed.captions.append(name)
     if not placed.questions:
-        why = "annotators rejected all of its entries" if placed.left_out else "there is no question in it"
+        why = "annotators rejected all of its entries" if placed.left_out else "it contains no questions"
         raise RewindError(f"{path}: {why}; name the benchmark's own file.")
     return placed
 
@@ -249,7 +234,7 @@ def _check_question(question: _Question) -> None:
         raise RewindError(f"{question.where}: the true caption of {question.video!r} is empty; write it.")
     if not all(question.foils) or not question.foils:
         what = "a foil is empty" if question.foils else "there is no foil"
-        raise RewindError(f"{question.where}: {what} beside {question.caption!r}; write one, or delete the question.")
+        raise RewindError(f"{question.where}: {what} for {question.caption!r}; write one, or delete the question.")
 
 
 def _item_id(video: str) -> str:
@@ -346,7 +331,6 @@ def _read_vinoground(path: Path) -> Iterator[_Question]:
 
 
 def _read_vilma(path: Path) -> Iterator[_Question | str]:
-    """Questions, and the ids of entries that annotators rejected."""
     entries = read_user_json(path, _MISSING)
     if not isinstance(entries, dict):
         raise RewindError(f"{path}: a JSON object of entries by id is needed, not {json_type_name(entries)}.")

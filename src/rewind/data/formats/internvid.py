@@ -62,9 +62,6 @@ def read(dataset: Dataset, sources: str) -> Annotations:
 def split_rows(count: int, seed: int, where: str = "") -> list[str]:
     """The split of each of ``count`` rows: ``train_test_split(test_size=0.2)``, then ``test_size=0.5`` of the rest.
 
-    Raises:
-        RewindError: if a split would be empty; the message begins with ``where``.
-
     >>> [split_rows(20, seed=42).count(split) for split in SPLITS]
     [16, 2, 2]
     """
@@ -96,7 +93,7 @@ def _read_rows(path: Path, how_to_get: str) -> list[tuple[int, str, str]]:
     for number, video, _ in lines:
         if "/" in video or "\\" in video or video.startswith("."):
             raise RewindError(
-                f"{path}: row {number}: YoutubeID {video!r} is no file name; `<YoutubeID>.mp4` must lie in "
+                f"{path}: row {number}: YoutubeID {video!r} is not a file name; `<YoutubeID>.mp4` must be in "
                 "`source.videos`."
             )
     return lines

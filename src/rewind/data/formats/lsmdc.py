@@ -30,7 +30,7 @@ from rewind.io.strict import read_user_text, split_lines
 from rewind.registry import DUMMY_DATA, FORMATS
 
 FIELDS = 6
-# Rows, which are captions: the training file has some clips twice. Clips are known of the test file alone.
+# Rows, which are captions: the training file has some clips twice. Clips are known only for the test file.
 PUBLISHED_ROWS = {"train": Published(None, 101_079), "valid": Published(None, 7408), "test": Published(1000, 1000)}
 _TIME = re.compile(r"[\d.:,\s]*")
 _CLIP_NAME = re.compile(r"(?P<film>.+)_\d\d\.\d\d\.\d\d\.\d{3}-\d\d\.\d\d\.\d\d\.\d{3}")
@@ -44,7 +44,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     ``source.cluster: film`` the clips of a film are one cluster.
 
     Raises:
-        RewindError: naming file and row for a row of other cells, without a clip or with times that are none, as in a
+        RewindError: naming file and row for a row of other cells, without a clip or without times, as in a
             header, or numbers that differ from the published ones.
     """
     splits: dict[str, list[ListedClip]] = {}
@@ -84,7 +84,7 @@ def _read_rows(dataset: Dataset, path: Path) -> list[ListedClip]:
             )
         if odd := [cell for cell in cells[1:-1] if not _TIME.fullmatch(cell)]:
             said = "; if this row names the columns, delete it: these files have no header" if number == 1 else ""
-            raise RewindError(f"{where}: {odd[0]!r} is no time, as in 00.00.32.122{said}.")
+            raise RewindError(f"{where}: {odd[0]!r} is not a time such as 00.00.32.122{said}.")
         name, sentence = cells[0].strip(), cells[-1]
         if name not in clips:
             film = film_of(name)

@@ -48,25 +48,16 @@ _QRELS = Schema(
 )
 _SIDES = ("queries", "corpus")
 _SETTING = "all"
-_CACHE = ".cache"  # of the package `datasets`, beside what is made of it; removed when all is made
+_CACHE = ".cache"  # of the package `datasets`, next to what is written from it; removed when all is written
 
 
 @dataclass
 class TaskContent:
-    """A task as :func:`make_sources` writes it.
+    """A task as :func:`make_sources` writes it."""
 
-    Attributes:
-        items: id and file of every video or image, in the order of the task.
-        texts: id, words and ids of the right items of every text, best first.
-        notes: where it is from, and what was left out.
-
-    >>> TaskContent([["0", "0.mp4"]], [["q0", "a dog runs", ["0"]]]).texts[0][1]
-    'a dog runs'
-    """
-
-    items: list[list[str]] = field(default_factory=list)
-    texts: list[list[Any]] = field(default_factory=list)
-    notes: dict[str, Any] = field(default_factory=dict)
+    items: list[list[str]] = field(default_factory=list)  # id and file of every video or image, in the task's order
+    texts: list[list[Any]] = field(default_factory=list)  # id, words and ids of the right items, best first
+    notes: dict[str, Any] = field(default_factory=dict)  # where it is from, and what was left out
 
 
 def find_faults(dataset: Dataset) -> list[str]:
@@ -130,16 +121,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
 
 
 def read_answers(source: MtebSource, sources: str = "") -> pd.DataFrame:
-    """Right items of every text, as the task has them.
-
-    Args:
-        source: the block ``source`` of a dataset file; not used.
-        sources: the folder that :func:`make_sources` wrote.
-
-    Returns:
-        setting, caption_id, item_id, right (1) and gallery (all), for
-        :func:`rewind.evaluation.answers.answer_values`: all other items are wrong.
-    """
+    """Right items of every text, as the task that :func:`make_sources` wrote has them; all others are wrong."""
     content, counts = _read_task(sources), dict[str, int]()
     rows = []
     for _, _, right in content.texts:
@@ -309,7 +291,6 @@ def _explain(where: str, source: MtebSource) -> Iterator[None]:
 
 
 def _choose(parts: Mapping[str, Any], wanted: str | None, where: str) -> tuple[str, Any]:
-    """The subset or split that a file names, or the only one."""
     available = ", ".join(parts)
     if wanted is None and len(parts) != 1:
         raise RewindError(f"{where}: this key is missing; the task has {available}: name one.")
@@ -322,11 +303,7 @@ def _choose(parts: Mapping[str, Any], wanted: str | None, where: str) -> tuple[s
 def _sides(
     data: Mapping[str, Any], source: MtebSource, where: str
 ) -> tuple[Any, dict[str, str], dict[str, dict[str, int]]]:
-    """The rows with videos or images, undecoded; the texts by id; and text → right items with their relevance.
-
-    Raises:
-        RewindError: if a side has both or neither.
-    """
+    """The rows with videos or images, undecoded; the texts by id; and text → right items with their relevance."""
     import datasets
 
     column = MEDIA[source.items]
@@ -356,11 +333,7 @@ def _sides(
 
 
 def _texts(rows: Any, documents: bool, where: str) -> dict[str, str]:
-    """Texts by id; a document's title stands before its text, as in MTEB.
-
-    Raises:
-        RewindError: for an id of two texts.
-    """
+    """Texts by id; a document's title stands before its text, as in MTEB; an id of two texts is refused."""
     columns = [name for name in ("id", "title", "text") if name in rows.column_names]
     texts: dict[str, str] = {}
     for row in rows.select_columns(columns):
@@ -372,11 +345,7 @@ def _texts(rows: Any, documents: bool, where: str) -> dict[str, str]:
 
 
 def _write_item(row: Mapping[str, Any], source: MtebSource, folder: Path, where: str) -> str:
-    """Write a row's video or image, as it is; its file's name.
-
-    Raises:
-        RewindError: if there is none, or it is in a file outside of the data set's own folder.
-    """
+    """Write a row's video or image as it is; its file's name. A missing one or one outside the data set is refused."""
     value = row[MEDIA[source.items]]
     content, path = (value["bytes"], value["path"]) if value else (None, None)
     if content is None and path:
@@ -410,7 +379,7 @@ def _suffix(content: bytes, path: str | None, source: MtebSource) -> str:
         suffix = PurePosixPath(path or "").suffix.lower()
         return suffix if suffix.isascii() and suffix[1:].isalnum() else ".mp4"
     suffix = ""
-    # What is no image is found when it is normalised, as in every data set.
+    # A file that is not an image is found when it is normalised, as in every data set.
     with contextlib.suppress(Exception), open_image(io.BytesIO(content)) as image:
         suffix = f".{(image.format or '').lower()}"
     return suffix if suffix in IMAGE_SUFFIXES else ".png"
@@ -449,12 +418,10 @@ def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[s
 def write_task_folder(
     folder: Path, corpus: list[dict[str, Any]], queries: list[dict[str, Any]], qrels: list[dict[str, Any]]
 ) -> None:
-    """Write tables as a folder in MTEB's layout for retrieval.
+    """Write tables as a folder in MTEB's layout for retrieval: one Parquet file each, and a ``README.md``.
 
-    Args:
-        folder: where ``README.md`` and ``corpus``, ``queries`` and ``qrels`` go, one Parquet file each.
-        corpus, queries: rows with ``id`` and ``text``, ``video`` or ``image``; these two are ``bytes`` and ``path``.
-        qrels: rows with ``query-id``, ``corpus-id`` and ``score``.
+    Rows of corpus and queries have ``id`` and ``text``, ``video`` or ``image``; these two are ``bytes`` and ``path``.
+    Those of qrels have ``query-id``, ``corpus-id`` and ``score``.
     """
     import pyarrow
     import pyarrow.parquet

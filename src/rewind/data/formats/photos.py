@@ -50,12 +50,8 @@ def read(dataset: Dataset, sources: str) -> Annotations:
 def read_photos(captions: Path, images: Path, keys: ImageSplitConfig, where: str) -> Annotations:
     """Items and captions of a JSON list; each image is a cluster of its own.
 
-    Args:
-        captions: the JSON file.
-        images: folder of the images. It is only listed, to count those without a caption; missing and broken images
-            are found when they are normalised.
-        keys: seed and shares of the split.
-        where: names the configuration file in messages.
+    The folder of images is only listed, to count those without a caption; missing and broken images are found when
+    they are normalised.
 
     Raises:
         RewindError: naming file and entry for anything but a list of objects with a ``file_name`` inside the folder
@@ -71,15 +67,8 @@ def annotate_images(
 ) -> Annotations:
     """Items and captions of images by file name; each image is a cluster of its own.
 
-    Args:
-        described: captions by file name, in order.
-        splits: the split of each file name; images without one are left out.
-        captions: the file that the captions are from, for messages and notes.
-        images: folder of the images, listed to count those without a caption.
-        notes: entries that are added to the notes of every split.
-
-    Raises:
-        RewindError: for two names with one id.
+    Images without a split are left out. The folder of images is listed to count those without a caption. ``captions``
+    is the file that the captions are from, for messages and notes; ``notes`` are added to those of every split.
     """
     builder = AnnotationBuilder()
     owner: dict[str, str] = {}  # item id → file name
@@ -104,11 +93,7 @@ def annotate_images(
 
 
 def split_images(names: list[str], keys: ImageSplitConfig, where: str) -> dict[str, str]:
-    """The split of every file name: shuffled, then ``int(share · n)`` each for train and valid, the rest for test.
-
-    Raises:
-        RewindError: if a split would be empty.
-    """
+    """The split of every file name: shuffled, then ``int(share · n)`` each for train and valid, the rest for test."""
     shuffled = list(names)
     random.Random(keys.seed).shuffle(shuffled)
     train, valid = int(keys.train_share * len(names)), int(keys.valid_share * len(names))
@@ -149,10 +134,8 @@ def captions_by_file(path: Path, entries: Mapping[str, Any], unusable: str) -> d
 
     Captions are normalised to Unicode's NFC form, so that equal texts compare equal however they were typed.
 
-    Args:
-        path: the file, for messages.
-        entries: objects with ``file_name`` and ``caption`` by their position in the file, for example ``row 3``.
-        unusable: what a message says about entries that cannot be used, after their number.
+    ``entries`` are objects with ``file_name`` and ``caption`` by their position in the file, for example ``row 3``;
+    ``unusable`` is what a message tells about those that cannot be used, after their number.
 
     Raises:
         RewindError: naming the entries that cannot be used, with the reason.
@@ -173,7 +156,6 @@ def captions_by_file(path: Path, entries: Mapping[str, Any], unusable: str) -> d
 
 
 def _entry_fault(entry: object, checks: RowChecks) -> str:
-    """What is wrong with an entry; empty where nothing is."""
     if not isinstance(entry, dict):
         return f"an object is needed, not {json_type_name(entry)}"
     if fault := checks.fault(entry):

@@ -2,7 +2,7 @@
 
 The files are those that are passed round with CLIP4Clip (ArrowLuo/CLIP4Clip, arXiv 2104.08860) and, for VATEX and
 YouCook2, with HGR and MIL-NCE. The order of items and captions is that of CLIP4Clip's loaders, so that a matrix of
-similarities has the same rows and columns; docs/data-sets.md says where these readers differ from them, and why.
+similarities has the same rows and columns; docs/data-sets.md states where these readers differ from them, and why.
 """
 
 from __future__ import annotations
@@ -21,32 +21,17 @@ from rewind.io.strict import read_user_text, split_lines
 
 
 class ListedClip(NamedTuple):
-    """A clip as the files of a data set list it.
+    """A clip as the files of a data set list it."""
 
-    Attributes:
-        name: its id there.
-        source: its file, relative to ``source.videos``; a suffix may be missing.
-        captions: as they are in the file, also empty ones.
-        where: file and row, for messages.
-        cluster: what statistics resample together, if it is more than the clip.
-
-    >>> ListedClip("v1", "v1", ["a dog runs"], "clips.csv: row 2").cluster
-    ''
-    """
-
-    name: str
-    source: str
-    captions: list[str]
-    where: str
-    cluster: str = ""
+    name: str  # its id there
+    source: str  # its file, relative to `source.videos`; a suffix may be missing
+    captions: list[str]  # as they are in the file, also empty ones
+    where: str  # file and row, for messages
+    cluster: str = ""  # what statistics resample together, if it is more than the clip
 
 
 class Published(NamedTuple):
-    """Published numbers of a split; None: not published, or not known here.
-
-    >>> Published(1000, 1000)
-    Published(clips=1000, captions=1000)
-    """
+    """Published numbers of a split; None: not published, or not known here."""
 
     clips: int | None
     captions: int | None = None
@@ -65,20 +50,10 @@ def how_to_get(dataset: Dataset) -> str:
 def check_counts(
     dataset: Dataset, path: Path, clips: Sequence[ListedClip], published: Published, label: str
 ) -> dict[str, Any]:
-    """Compare the numbers of clips and captions with the published ones.
+    """Compare the numbers of clips and captions with the published ones, which ``source.counts: published`` requires.
 
-    Args:
-        dataset: whose ``source.counts`` says whether other numbers are refused.
-        path: the file that lists the clips, for messages.
-        clips: in that file.
-        published: their numbers.
-        label: what they are, for messages, such as ``MSR-VTT's test clips 1k-A``.
-
-    Returns:
-        Notes: ``listed`` and ``published``, each ``{"clips": …, "captions": …}``, and ``as_published``.
-
-    Raises:
-        RewindError: naming the file with both numbers, unless ``source.counts`` is ``any``.
+    ``label`` is what they are, for messages, such as ``MSR-VTT's test clips 1k-A``. Returns notes: ``listed``
+    and ``published``, each ``{"clips": …, "captions": …}``, and ``as_published``.
     """
     if not clips:
         raise RewindError(f"{path}: not one of {label} is in it and has a caption; get the complete file.")
@@ -95,10 +70,7 @@ def check_counts(
 
 
 def counts_sentence(notes: Mapping[str, Any]) -> str:
-    """The sentence of tables about numbers that differ from the published ones; empty where none does.
-
-    Args:
-        notes: of the annotations, with those of :func:`check_counts` by split; other formats have none of them.
+    """The sentence of tables about numbers that differ from the published ones (:func:`check_counts`), or nothing.
 
     >>> counts = {"listed": {"clips": 40}, "published": {"clips": 1200}, "as_published": False}
     >>> counts_sentence({"splits": {"train": counts, "test": {"as_published": True}}})
@@ -120,17 +92,7 @@ def hold_out(clips: Sequence[ListedClip], count: int, where: str) -> tuple[list[
 
     Whole clusters are held out in the order of their names' SHA-256, until there are ``count`` clips or a few more.
     Which they are thus depends neither on the order of the file nor on a seed, and hardly on which clips are missing.
-
-    Args:
-        clips: of the training file.
-        count: clips to hold out.
-        where: names the file in messages.
-
-    Returns:
-        Clips to train on, and clips to validate on, both in the order of the file.
-
-    Raises:
-        RewindError: if nothing would be left to train on.
+    Both parts keep the order of the file.
 
     >>> clips = [ListedClip(f"v{n}", "", [], "") for n in range(5)]
     >>> [[clip.name for clip in part] for part in hold_out(clips, 2, "train.json")]
@@ -163,11 +125,6 @@ def annotate_clips(
     becomes one blank; empty captions are left out and counted. An id that cannot be a file's name, such as one that
     begins with ``-`` or has an ``@``, gets a part of its hash; without clips (``clips: false``) all ids stay as they
     are. With ``reverse: true`` every clip of validation and test gets a twin, which has no caption.
-
-    Args:
-        dataset: the dataset file.
-        splits: clips of ``train``, ``valid`` and ``test``, in order.
-        notes: by split; they gain counts.
 
     Raises:
         RewindError: naming file and row for an id that is listed twice, or a path that leaves the folder of clips.
@@ -207,11 +164,7 @@ def safe_id(name: str) -> str:
 
 
 def read_names(path: Path, missing: str) -> tuple[list[str], int]:
-    """Names in a text file, one per line, and how many lines only repeat another one.
-
-    Raises:
-        RewindError: as :func:`rewind.io.strict.read_user_text`.
-    """
+    """Names in a text file, one per line, and how many lines only repeat another one."""
     lines = [line.strip() for line in split_lines(read_user_text(path, missing))]
     return unique_names(filter(None, lines))
 

@@ -25,6 +25,7 @@ from typing import Any
 from rewind.config.dataset import Dataset
 from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder, Annotations
 from rewind.data.dummy import PublishedSizes, SplitSizes, draw_clip, make_dummy_items
+from rewind.data.scenes import CaptionedScene
 from rewind.errors import RewindError
 from rewind.io.files import write_json
 from rewind.io.schema import json_type_name
@@ -57,15 +58,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
 
 
 def read_rtime_files(paths: dict[str, str], reverse: bool) -> Annotations:
-    """Read one file per split.
-
-    Args:
-        paths: split → JSON file, in the order of the items.
-        reverse: whether originals with a reverse caption get a twin.
-
-    Raises:
-        RewindError: as :func:`read`.
-    """
+    """Read a file per split, in the order of ``paths``; ``reverse``: originals with a reverse caption get a twin."""
     builder = AnnotationBuilder()
     splits: dict[str, dict[str, Any]] = {}
     for split, path in paths.items():
@@ -128,7 +121,7 @@ def _iterate_entries(path: str) -> Iterator[tuple[str, Any]]:
             if position == len(text):
                 return
             break
-    # Something is not as it should be, or the file is `{}`: decoding the whole text raises the error for it, if any.
+    # Something is wrong, or the file is `{}`: decoding the whole text raises the error for it, if any.
     decode_all()
 
 
@@ -203,6 +196,24 @@ def _caption_texts(entry: dict[str, Any], name: str, where: str, notes: list[str
     return [text for text in texts if text]
 
 
+# ---- Writing entries ------------------------------------------------------------------------------------------------
+
+
+def rtime_entry(entry: CaptionedScene) -> dict[str, object]:
+    """A scene as an entry of RTime's JSON files, the human caption apart from the rewrites."""
+    forward, reverse = entry.captions(False), entry.captions(True)
+    return {
+        "temporal": True,
+        "reverse": True,
+        "forward_captions": forward[:1],
+        "reverse_captions": reverse[:1],
+        "forward_rewrites": forward[1:],
+        "reverse_rewrites": reverse[1:],
+        "group": entry.scene.event,
+        "url": "",
+    }
+
+
 # ---- Dummy data ----------------------------------------------------------------------------------------------------
 
 # 21,537 videos, originals and reversed ones, with 210,000 captions; 500 and 1,000 originals of valid and test have
@@ -213,8 +224,6 @@ PUBLISHED = PublishedSizes((18_537, 180_000), (1000, 1000), (2000, 2000), 21_537
 @DUMMY_DATA.register("rtime", published=PUBLISHED)
 def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[str, Any]:
     """Ten captions in each direction, as in RTime; one training entry has no reverse, as with some there."""
-    from rewind.data.formats.shapes import rtime_entry  # its module imports this one
-
     clips = make_dummy_items(sizes, 10)
     for clip in clips:
         draw_clip(clip, folder / "videos" / f"{clip.name}.mp4")

@@ -1,6 +1,6 @@
 """Captioned images of Debian's ``tuxpaint-stamps-default``: stamps of Tux Paint; half of them are photos.
 
-A stamp is a PNG with its caption in the first line of the text file beside it. The package is downloaded and
+A stamp is a PNG with its caption in the first line of the text file next to it. The package is downloaded and
 unpacked, not installed; from there on it is read like :mod:`rewind.data.formats.photos`.
 """
 
@@ -41,9 +41,6 @@ def make_sources(dataset: Dataset, folder: Path) -> None:
     Every PNG with a caption is taken, in the order of paths, except those in ``symbols/`` (letters and coins) and those
     with the caption of an earlier one; the rest is listed in ``skipped.csv`` with its reason. An image is named after
     its path, with ``_`` between folders. Images that exist already are not written again.
-
-    Raises:
-        RewindError: if the package is neither in ``source.folder`` nor available through apt-get, or holds no stamps.
     """
     where, store = f"config/datasets/{dataset.name}.yaml", folder / ".package"
     tree = _locate_stamps(dataset.source.folder, store, where)
@@ -159,11 +156,7 @@ def _unpack_package(package: Path, store: Path, where: str) -> Path:
 
 
 def _run_debian_tool(command: list[str], folder: Path, where: str) -> None:
-    """Run a Debian program in ``folder``.
-
-    Raises:
-        RewindError: if it is not installed or fails.
-    """
+    """Run a Debian program in ``folder``; it must be installed and succeed."""
     program = shutil.which(command[0])
     if program is None:
         raise RewindError(f"{where}: {command[0]} is not on PATH. {HOW_TO_GET}")

@@ -99,7 +99,6 @@ def read_table_rows(table: Path, missing: str = "") -> Iterator[CsvRow]:
 
 
 def _add_row(items: dict[str, _TableItem], row: dict[str, str], where: str, clips: bool) -> None:
-    """Check one row and add it to its item."""
     item_id, caption = row["item_id"], row["caption"]
     path, split = row.get("path", item_id if clips else ""), row.get("split", "test")
     split = split or ("" if clips else "test")  # without clips an empty cell is as good as no column

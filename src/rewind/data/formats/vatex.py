@@ -39,7 +39,7 @@ from rewind.registry import DUMMY_DATA, FORMATS
 FILE_SPLITS = {"train": "trn", "valid": "val", "test": "tst"}
 """Our splits → their names in files."""
 ENTRY = Schema({"videoID": FILLED, "enCap": TEXTS}, unique=(("videoID",),))
-# Clips alone: VATEX has ten captions for each, but files are passed round from which repeated ones are removed.
+# Only clips: VATEX has ten captions for each, but files circulate from which repeated ones are removed.
 PUBLISHED_CLIPS = {"train": Published(25_991), "valid": Published(1500), "test": Published(1500)}
 
 

@@ -53,7 +53,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     of a video are one cluster.
 
     Raises:
-        RewindError: naming file and entry for another structure, a segment that is listed twice, times that are no
+        RewindError: naming file and entry for another structure, a segment that is listed twice, times that are not
             numbers, or numbers that differ from the published ones.
     """
     source = dataset.source
@@ -106,7 +106,7 @@ def _segments(database: dict[str, Any], path: str) -> Iterator[_Segment]:
 def _times(start: Any, end: Any, where: str) -> tuple[float, float]:
     first, last = number_of(start), number_of(end)
     if not 0 <= first < last:
-        raise RewindError(f"{where}: {start!r} to {end!r} are no start and end in seconds; correct them.")
+        raise RewindError(f"{where}: {start!r} to {end!r} are not a start and an end in seconds; correct them.")
     return first, last
 
 

@@ -39,10 +39,6 @@ class Clip:
     reads frames n − 1 − I of its file, last to first. For a choice of frames that is symmetric in time this changes
     nothing. MTEB's own choice is not symmetric where it takes an odd number of an even number of frames, or more
     frames than there are.
-
-    Args:
-        path: the file.
-        reversed: whether it is the reversed twin of another clip.
     """
 
     def __init__(self, path: str, reversed: bool) -> None:
@@ -103,7 +99,7 @@ class Clip:
 
 
 class Retrieval(AbsTaskRetrieval):  # type: ignore[misc]  # mteb is not always installed
-    """One setting and direction; its queries, documents and relevance are in ``<name>.json`` beside this file."""
+    """One setting and direction; its queries, documents and relevance are in ``<name>.json`` next to this file."""
 
     data_loaded: bool  # of the base class, as is the next
     _top_k: int
@@ -114,7 +110,7 @@ class Retrieval(AbsTaskRetrieval):  # type: ignore[misc]  # mteb is not always i
             return
         lists = _read(f"{self.metadata.name}.json")
         self.gallery = lists["gallery"]
-        # All scores are kept, not only the best 1000: without them nobody can tell how many are equal to the truth's.
+        # All scores are kept, not only the best 1000: without them it is unknown how many are equal to the truth's.
         self._top_k = max(self._top_k, min(len(lists["documents"]), MAX_KEPT_DOCUMENTS))
         self.dataset = {
             "default": {

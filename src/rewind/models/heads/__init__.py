@@ -34,9 +34,6 @@ POSITION_ROWS = 77  # rows of the heads' position tables, as many as CLIP's text
 def head_class(name: str) -> type[Head]:
     """A head by its name or dotted path.
 
-    Raises:
-        RewindError: if there is none, or it is not a class.
-
     >>> head_class("xpool").pairwise, head_class("meanP").pairwise
     (True, False)
     """
@@ -47,11 +44,7 @@ def head_class(name: str) -> type[Head]:
 
 
 def make_head(method: Method, width: int) -> Head:
-    """The untrained head of a method, new parameters drawn from torch's global generator.
-
-    Raises:
-        RewindError: for an unknown head, or options that it does not have.
-    """
+    """The untrained head of a method, new parameters drawn from torch's global generator."""
     kind = head_class(method.head)
     arguments: dict[str, Any] = {"layers": method.head_layers, "positions": POSITION_ROWS}
     if kind.Options is not None:
@@ -62,5 +55,5 @@ def make_head(method: Method, width: int) -> Head:
 
 
 def __getattr__(name: str) -> Any:
-    # When first asked for: the modules of heads import this one.
+    # On first access: the modules of heads import this one.
     return HEADS.attribute(name)

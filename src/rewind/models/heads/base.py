@@ -21,21 +21,9 @@ class Head(nn.Module):
     """Pools the frames of a clip, or scores pairs of a caption and a clip.
 
     A head of either kind writes one method, ``forward`` or ``pairs``; all else has a default. A class that is not a
-    subclass gets the defaults of what it lacks (:func:`with_head_defaults`).
-
-    What it is constructed with:
-        width: of frame and text features.
-        layers: ``methods.*.head_layers``.
-        positions: rows of a table of positions.
-        options: only if the class declares :attr:`Options`: an instance of it.
-
-    Attributes:
-        pairwise: whether it scores pairs; else its frames are averaged and compared by cosine.
-        Options: a :class:`rewind.config.base.ConfigModel` that declares ``methods.*.options``; None: it has none.
-        reads_words: whether it gets features of every token of a caption, which not all towers have.
-        scaled: whether its scores are cosines, to be multiplied by the towers' ``exp(logit_scale)``.
-        pairs_at_once: pairs whose activations training holds at a time; scores and gradients are the same with any
-            number. None: pairs are not scored in chunks. ``training.micro_batch`` lowers it.
+    subclass gets the defaults of what it lacks (:func:`with_head_defaults`). It is constructed with the ``width`` of
+    frame and text features, ``layers`` (``methods.*.head_layers``), ``positions`` (rows of a table of positions) and,
+    only if the class declares :attr:`Options`, ``options``: an instance of it.
 
     >>> class LastFrame(Head):
     ...     def forward(self, frames, mask):
@@ -46,10 +34,12 @@ class Head(nn.Module):
     (torch.Size([2, 5, 64]), False, False)
     """
 
-    pairwise: bool = False
-    Options: ClassVar[type[ConfigModel] | None] = None
-    reads_words: bool = False
-    scaled: bool = False
+    pairwise: bool = False  # whether it scores pairs; else its frames are averaged and compared by cosine
+    Options: ClassVar[type[ConfigModel] | None] = None  # declares ``methods.*.options``; None: it has none
+    reads_words: bool = False  # whether it gets features of every token of a caption, which not all towers have
+    scaled: bool = False  # whether its scores are cosines, to be multiplied by the towers' ``exp(logit_scale)``
+    # Pairs whose activations training holds at a time; scores and gradients are the same with any number. None: pairs
+    # are not scored in chunks. ``training.micro_batch`` lowers it.
     pairs_at_once: int | None = None
 
     def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
@@ -69,33 +59,22 @@ class Head(nn.Module):
         return self.pairs(text[rows], frames, mask)
 
     def of_captions(self, text: Features) -> Features:
-        """What is computed once per caption, and not once per pair.
+        """What is computed once per caption, and not once per pair: tensors of n rows. The default: ``text`` as it is.
 
-        Args:
-            text: ``text`` (n, D); for a head that :attr:`reads_words` (n, L, D), with ``words`` (n, L), 1 on real
-                tokens, which come first.
-
-        Returns:
-            Tensors of n rows. The default: as they are.
+        ``text`` is (n, D); for a head that :attr:`reads_words` (n, L, D), with ``words`` (n, L), 1 on real tokens,
+        which come first.
         """
         return text
 
     def of_clips(self, items: Features) -> Features:
-        """What is computed once per clip, and not once per pair.
+        """What is computed once per clip, and not once per pair: tensors of m rows. The default: as they are.
 
-        Args:
-            items: ``frames`` (m, T, D), not normalised, and ``mask`` (m, T).
-
-        Returns:
-            Tensors of m rows. The default: as they are.
+        ``frames`` is (m, T, D), not normalised, and ``mask`` (m, T).
         """
         return items
 
     def scores(self, text: Features, items: Features, rows: slice) -> Tensor:
-        """Scores of some captions with all clips, (len of rows, m), from what the two methods above returned.
-
-        The default: :meth:`pair_rows`.
-        """
+        """Scores of some captions with all clips, (len of rows, m), from what the two methods above returned."""
         return self.pair_rows(text["text"], items["frames"], items["mask"], rows)
 
     def start_from(self, blocks: Features) -> None:
@@ -116,18 +95,12 @@ def with_head_defaults(kind: type[nn.Module]) -> type[Head]:
 
 
 def sort_by_content(frames: Tensor, mask: Tensor, keys: int = 4) -> Tensor:
-    """Frames in an order that follows from the frames alone: a clip and its mirror become the same, bit for bit.
+    """Frames (n, T, D) in an order of their content only: a clip and its mirror become the same, bit for bit.
 
-    For heads that cannot see order. Floating-point sums depend on the order of their terms, and so a clip and its twin
-    would differ by rounding and not tie; sorted, they do.
-
-    Args:
-        frames: (n, T, D).
-        mask: (n, T), 1 on real frames, which come first and stay there.
-        keys: number of features that are compared; frames that agree in all of them keep their order.
-
-    Returns:
-        (n, T, D), the real frames of each row sorted by their first feature, equal ones by the next, and so on.
+    For heads that cannot see order. Floating-point sums depend on the order of their terms, so a clip and its twin
+    would differ by rounding and not tie; sorted, they do. Real frames, which come first and stay there, are sorted by
+    their first feature, equal ones by the next, and so on for ``keys`` features; frames that agree in all of them keep
+    their order.
 
     >>> frames, mask = torch.rand(2, 5, 8), torch.ones(2, 5)
     >>> torch.equal(sort_by_content(frames, mask), sort_by_content(frames.flip(1), mask))
@@ -148,7 +121,6 @@ def score_in_chunks(score: Callable[[range], Tensor], places: slice, texts: int,
     Args:
         score: a range of texts → their scores, (len of range, clips); the same numbers each time it is called.
         places: the texts to score.
-        texts, clips: how many there are.
         pairs: how many pairs' activations are held at a time; at least those of one text.
 
     >>> with torch.no_grad():

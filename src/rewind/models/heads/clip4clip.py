@@ -45,7 +45,7 @@ class Block(nn.Module):
         self.ln_2 = nn.LayerNorm(width, eps=LN_EPS)
 
     def forward(self, x: Tensor, mask: Tensor, queries: int | None = None) -> Tensor:
-        """(n, L, D) and mask (n, L) → (n, L, D); with ``queries`` only the first so many positions are computed."""
+        """(n, L, D) and mask (n, L) → (n, L, D); with ``queries`` only this many first positions are computed."""
         return self.attend(x, *self.project(x), mask, queries)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,7 +59,6 @@ class Block(nn.Module):
         heads = self.attn.num_heads
 
         def split(t: Tensor) -> Tensor:
-            """(n, L, D) → (n, heads, L, D / heads)."""
             return t.unflatten(-1, (heads, -1)).transpose(1, 2)
 
         # Upstream adds −1e6 to the scores of padded keys; leaving these out is the same in float32, and cannot overflow
@@ -71,11 +70,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A stack of blocks under upstream's name (``resblocks``); the heads call the blocks one by one.
-
-    >>> len(Transformer(width=64, layers=4, heads=1).resblocks)
-    4
-    """
+    """A stack of blocks under upstream's name (``resblocks``); the heads call the blocks one by one."""
 
     def __init__(self, width: int, layers: int, heads: int) -> None:
         super().__init__()
@@ -84,18 +79,12 @@ class Transformer(nn.Module):
 
 @HEADS.register("meanP")
 class MeanP(Head):
-    """Parameter-free (meanP): frames are averaged as they are.
-
-    >>> frames, mask = torch.rand(2, 5, 64), torch.ones(2, 5)
-    >>> torch.equal(MeanP(width=64)(frames, mask), frames)
-    True
-    """
+    """Parameter-free (meanP): frames are averaged as they are."""
 
     def __init__(self, width: int, layers: int = 0, positions: int = 0) -> None:
         super().__init__()
 
     def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
-        """(n, T, D), (n, T) → (n, T, D)."""
         return frames
 
 
@@ -118,7 +107,7 @@ class SeqLSTM(Head):
         return torch.where(mask.bool().unsqueeze(-1), hidden + frames, 2 * frames)
 
 
-@HEADS.register("seqTransf")
+@HEADS.register("seqTransf", tags=("transformer",))
 class SeqTransf(Head):
     """Learned positions P and a small transformer over the frames, plus a residual: ``x + Transformer(x + P)``.
 
@@ -143,12 +132,9 @@ class SeqTransf(Head):
         _copy(text, self.frame_position_embeddings, self.transformerClip)
 
 
-@HEADS.register("tightTransf")
+@HEADS.register("tightTransf", tags=("transformer",))
 class TightTransf(Head):
     """A cross encoder over one pooled text token and the frame tokens; it scores pairs, without a logit scale.
-
-    Attributes:
-        pairs_at_once: at first 4,096.
 
     >>> head = TightTransf(width=64, layers=1).eval()
     >>> head.pairs(torch.rand(3, 64), torch.rand(2, 5, 64), torch.ones(2, 5)).shape
@@ -171,23 +157,14 @@ class TightTransf(Head):
             nn.init.zeros_(layer.bias)
 
     def pairs(self, text: Tensor, frames: Tensor, mask: Tensor) -> Tensor:
-        """Scores of all pairs, (n, m); see :meth:`pair_rows`."""
         return self.pair_rows(text, frames, mask, slice(None))
 
     def pair_rows(self, text: Tensor, frames: Tensor, mask: Tensor, rows: slice) -> Tensor:
-        """Scores of some texts against all clips.
+        """Logits (r, m) of r texts with all clips, float32 under autocast too.
 
-        Args:
-            text: (n, D) pooled text features, not normalised.
-            frames: (m, T, D) frame features, not normalised.
-            mask: (m, T), 1 on real frames.
-            rows: the r texts to score. Random numbers are drawn for all n texts, so that rows computed by several
-                processes are those of one.
-
-        Returns:
-            (r, m) logits, float32 under autocast too.
+        Random numbers are drawn for all n texts, so that rows computed by several processes are those of one.
         """
-        # Position 0 is the text's. Dropout and the first block's projections look at one token alone, so they are
+        # Position 0 is the text's. Dropout and the first block's projections look at only one token, so they are
         # computed once per text and clip, and not once per pair (upstream draws dropout for every pair).
         left = self.dropout(text.unsqueeze(1) + position_rows(self.position_embeddings, 0, 1))[rows]
         right = self.dropout(frames + position_rows(self.position_embeddings, 1, frames.shape[1]))
@@ -228,7 +205,6 @@ class TightTransf(Head):
             return self.similarity_dense(at_least_float32(pooled)).view(n, m)
 
     def start_from(self, text: dict[str, Tensor]) -> None:
-        """Begin as a copy of CLIP's text positions and first text blocks, as upstream does."""
         _copy(text, self.position_embeddings, self.transformer)
 
 
@@ -237,11 +213,7 @@ def _rows(parts: tuple[Tensor, ...], at: int, count: int) -> tuple[Tensor, ...]:
 
 
 def position_rows(table: nn.Embedding, first: int, count: int) -> Tensor:
-    """Rows ``first`` to ``first + count`` (exclusive) of a table of positions.
-
-    Raises:
-        RewindError: if the table has fewer rows.
-    """
+    """Rows ``first`` to ``first + count`` (exclusive) of a table of positions."""
     if first + count > len(table.weight):
         raise RewindError(
             f"frames.max_frames: a clip has {count} frames, but this head has learned positions for only "

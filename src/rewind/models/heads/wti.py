@@ -11,7 +11,7 @@ they are summed.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -33,11 +33,7 @@ PAIRS_AT_ONCE = 32768  # in training, at most
 
 
 class WtiOptions(ConfigModel):
-    """``methods.*.options`` of ``head: wti``.
-
-    >>> WtiOptions(frames="seqTransf").weights
-    'learnt'
-    """
+    """``methods.*.options`` of ``head: wti``."""
 
     frames: Literal["none", "seqLSTM", "seqTransf"] = config_field(
         "none",
@@ -53,7 +49,7 @@ class WtiOptions(ConfigModel):
     )
 
 
-@HEADS.register("wti")
+@HEADS.register("wti", tags=("transformer",))
 class Wti(Head):
     """Half the weighted mean of each token's best cosine with a frame, half that of each frame's with a token.
 
@@ -109,13 +105,11 @@ class Wti(Head):
         }
 
     def start_from(self, blocks: Features) -> None:
-        """The head under this one begins from CLIP's text blocks."""
         if self.under is not None:
             self.under.start_from(blocks)
 
     @property
     def copies_text(self) -> bool:
-        """Whether there is a transformer under this head."""
         return isinstance(self.under, SeqTransf)
 
     def scores(self, text: Features, items: Features, rows: slice) -> Tensor:
@@ -134,12 +128,12 @@ class Wti(Head):
         return score_in_chunks(score, rows, len(text["text"]), len(items["mask"]), self.pairs_at_once)
 
     def matches(self, text: Features, items: Features) -> tuple[Tensor, Tensor]:
-        """Of pairs (row i of both) the best frame of every token, (n, L), and the best token of every frame, (n, T)."""
+        """For pairs (row i of both) the best frame of every token, (n, L), and best token of every frame, (n, T)."""
         cosines = self._padded(text["text"] @ items["video"].mT, text["words"], items["mask"])
         return cosines.argmax(dim=2), cosines.argmax(dim=1)
 
     def _padded(self, cosines: Tensor, words: Tensor, mask: Tensor) -> Tensor:
-        """Cosines (..., L, T), those of padding as the options say."""
+        """Cosines (..., L, T), those of padding as the options state."""
         real = words.bool().unsqueeze(-1) & mask.bool().unsqueeze(-2)
         # −2 is below every cosine, so padding is never the best. Its own rows and columns have weight 0.
         return cosines.masked_fill(~real, 0.0 if self.zero_padding else -2.0)
@@ -161,5 +155,9 @@ def _weights(weigher: nn.Module | None, vectors: Tensor, mask: Tensor) -> Tensor
     real = mask.to(vectors.device).bool()
     if weigher is None:
         return real.to(at_least_float32(vectors).dtype) / real.sum(dim=1, keepdim=True)
-    logits = at_least_float32(weigher(vectors).squeeze(-1))
+    layers: list[Any] = list(weigher) if isinstance(weigher, nn.Sequential) else [weigher]
+    for layer in layers[:-1]:
+        vectors = layer(vectors)
+    # Not a product of one column: BLAS rounds its rows by their place in a batch, and a clip must tie with its mirror.
+    logits = (at_least_float32(vectors) * layers[-1].weight).sum(dim=-1) + layers[-1].bias
     return logits.masked_fill(~real, torch.finfo(logits.dtype).min).softmax(dim=1)

@@ -24,22 +24,14 @@ PAIRS_AT_ONCE = 16384  # in training, at most
 
 
 class XPoolOptions(ConfigModel):
-    """``methods.*.options`` of ``head: xpool``.
-
-    >>> XPoolOptions(heads=2).dropout
-    0.3
-    """
+    """``methods.*.options`` of ``head: xpool``."""
 
     heads: int = config_field(1, "Heads of the attention; they divide the towers' width.", ge=1)
     dropout: float = config_field(0.3, "Dropout behind the linear map of what was pooled.", ge=0, lt=1)
 
 
 class Attention(nn.Module):
-    """The four square maps of the attention of texts over frames: W_Q, W_K, W_V and W_O.
-
-    >>> sorted(name for name, _ in Attention(8).named_children())
-    ['k_proj', 'out_proj', 'q_proj', 'v_proj']
-    """
+    """The four square maps of the attention of texts over frames: W_Q, W_K, W_V and W_O."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -113,13 +105,10 @@ class XPool(Head):
     def pooled(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, drop: Tensor | None = None) -> Tensor:
         """What each text (n, D) pools of each clip (m, T, D), (n, m, D), through the last norm.
 
-        Args:
-            query, key, value, mask: see :meth:`of_captions` and :meth:`of_clips`.
-            drop: dropout's factors on the outputs of FC, (n, m, D); None: nothing is dropped.
+        ``drop``: dropout's factors on the outputs of FC, (n, m, D); None: nothing is dropped.
         """
 
         def split(x: Tensor) -> Tensor:
-            """(..., D) → (..., heads, D / heads)."""
             return x.unflatten(-1, (self.heads, -1))
 
         logits = torch.einsum("nhd,mthd->nmht", split(query), split(key)) * (query.shape[-1] // self.heads) ** -0.5

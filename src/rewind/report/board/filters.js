@@ -13,13 +13,16 @@ const apply = () => {
   ));
   headings.forEach((head, at) => { head.hidden = !shown[at]; });
   const words = chosen.text.toLowerCase().split(/\s+/).filter(Boolean);
+  const named = (text) => words.every((word) => text.toLowerCase().includes(word));
+  for (const row of document.getElementById("compared").tBodies[0].rows) {
+    row.hidden = ["data_set", "kind"].some((key) => chosen[key] && row.dataset[key] !== chosen[key]) || !named(row.cells[1].textContent);
+  }
   let count = 0;
   for (const row of bodyRows) {
     const cells = [...row.cells];
     cells.forEach((cell, at) => { cell.hidden = !shown[at]; });
     const numbers = cells.some((cell, at) => headings[at].dataset.setting !== undefined && shown[at] && cell.textContent);
-    const name = `${cells[0].textContent} ${cells[1].textContent}`.toLowerCase();
-    row.hidden = !numbers || (chosen.kind && row.dataset.kind !== chosen.kind) || !words.every((word) => name.includes(word));
+    row.hidden = !numbers || (chosen.kind && row.dataset.kind !== chosen.kind) || !named(`${cells[0].textContent} ${cells[1].textContent}`);
     count += row.hidden ? 0 : 1;
   }
   document.getElementById("shown").textContent = `${count} of ${bodyRows.length} methods`;

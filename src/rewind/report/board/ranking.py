@@ -24,9 +24,9 @@ from scipy.special import stdtrit
 
 from rewind.ranking_metrics import METRICS
 from rewind.report.board.studies import BASELINE, TRAINED, BoardStudy
-from rewind.report.results import MIN_CLUSTERS_FOR_LETTERS
 from rewind.statistics.bounds import wilson_interval, zero_variance_interval
 from rewind.statistics.ranks import method_ranks, rank_bounds
+from rewind.tables.results import MIN_CLUSTERS_FOR_LETTERS
 
 COLUMN_KEY = ["data_set", "setting", "direction", "metric"]
 GROUP_KEY = ["data_set", "digest", "frames", "budget", "item_to_text", "confidence"]
@@ -37,27 +37,16 @@ OWN, WIDENED = "study", "intervals"
 
 @dataclass(frozen=True)
 class Group:
-    """Methods that may be ranked together.
-
-    Attributes:
-        letter: its mark.
-        data_set: name of the data set.
-        digest: of its data.
-        frames: that a method reads; 0: not known, or the method's own.
-        budget: of training, in words; empty: not trained.
-        item_to_text: what items search, where that differs from all captions.
-        confidence: of the intervals.
-        studies: numbers of the studies with methods in it.
-    """
+    """Methods that may be ranked together."""
 
     letter: str
     data_set: str
-    digest: str
-    frames: int
-    budget: str
-    item_to_text: str
-    confidence: float
-    studies: tuple[int, ...]
+    digest: str  # of its data
+    frames: int  # that a method reads; 0: not known, or the method's own
+    budget: str  # of training, in words; empty: not trained
+    item_to_text: str  # what items search, where that differs from all captions
+    confidence: float  # of the intervals
+    studies: tuple[int, ...]  # numbers of the studies with methods in it
 
 
 def rank_cells(studies: Sequence[BoardStudy]) -> tuple[pd.DataFrame, list[Group]]:
@@ -148,13 +137,10 @@ def _own_ranks(rows: pd.DataFrame, study: BoardStudy) -> tuple[np.ndarray, np.nd
 
 
 def ranks_of_intervals(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the intervals of ranks of K methods, from their own intervals.
+    """Ends of the intervals of ranks of K methods, from their own intervals, (K,) each.
 
-    Args:
-        rows: cells of one column and group, whose ``confidence`` is that of each interval alone.
-
-    Returns:
-        (K,) 1 + the number of methods whose widened intervals lie wholly above, and K − those wholly below.
+    They are 1 + the number of methods whose widened intervals lie wholly above, and K − those wholly below. ``rows``
+    are cells of one column and group, whose ``confidence`` is that of each single interval.
 
     >>> row = {"metric": "R@1", "gallery": 100, "clusters": 100, "df": 99.0, "confidence": 0.95}
     >>> ends = [(70.0, 60.4, 78.1), (40.0, 30.9, 49.8), (66.0, 56.3, 74.5)]
@@ -176,9 +162,7 @@ def widen_interval(row: pd.Series, confidence: float) -> tuple[float, float]:
     the range's, and the ends follow from it exactly. Values that all clusters share have Clopper's and Pearson's ends.
     Mean and median ranks are stretched in proportion to the quantiles of t, which is an approximation.
 
-    Args:
-        row: ``metric``, ``gallery``, ``clusters``, ``estimate``, ``low``, ``high``, ``df``, ``confidence``.
-        confidence: of the ends.
+    ``row`` has ``metric``, ``gallery``, ``clusters``, ``estimate``, ``low``, ``high``, ``df``, ``confidence``.
 
     >>> row = pd.Series({"metric": "R@1", "gallery": 120, "clusters": 120, "confidence": 0.95})
     >>> row = pd.concat([row, pd.Series({"estimate": 100.0, "low": 97.0, "high": 100.0, "df": np.nan})])

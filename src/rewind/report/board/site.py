@@ -16,17 +16,18 @@ from markupsafe import Markup
 
 from rewind.errors import count_noun
 from rewind.io.files import write_json, write_spreadsheet, write_text
-from rewind.ranking_metrics import METRICS
+from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
 from rewind.report.board.ranking import COLUMN_KEY, OWN, Group, rank_cells
 from rewind.report.board.studies import BASELINE, KINDS, BoardStudy, accuracy_name
 from rewind.report.page.document import json_script, read_asset
-from rewind.report.render import ARROW_MEANINGS, render_latex, render_template
-from rewind.report.results import short_direction
-from rewind.report.setting_table import SETTING_TITLES
-from rewind.report.table import MISSING, Cell, Column, RowGroup, Table, number_cell
+from rewind.report.page.whisker import Scale
+from rewind.tables.render import ARROW_MEANINGS, render_latex, render_template
+from rewind.tables.results import short_direction
+from rewind.tables.settings import SETTING_TITLES
+from rewind.tables.table import MISSING, Cell, Column, RowGroup, Table, number_cell
 
 BOARD_FORMAT = 1
-"""Raised when a key of ``board.json`` changes its meaning or goes."""
+"""Raised when a key of ``board.json`` changes its meaning or is removed."""
 
 PAGE_FILE = "index.html"
 ASSETS_FOLDER = Path(__file__).parent
@@ -62,13 +63,9 @@ class BoardColumn(NamedTuple):
 class Board:
     """A board over finished studies: its cells with ranks, groups, columns and rows.
 
-    Args:
-        studies: in the order in which their rows stand; ``number`` of each cell is the study's position.
-
-    Attributes:
-        cells, groups: see :func:`rewind.report.board.ranking.rank_cells`.
-        columns: in order of data sets, settings and directions.
-        names: of the studies; with their source where two have one name.
+    The studies are in the order of their rows; ``number`` of each cell is the study's position. ``cells`` and
+    ``groups`` are those of :func:`rewind.report.board.ranking.rank_cells`, ``columns`` are in order of data sets,
+    settings and directions, and ``names`` are those of the studies, with their source where two have one name.
     """
 
     def __init__(self, studies: Sequence[BoardStudy]) -> None:
@@ -198,22 +195,68 @@ def board_json(board: Board) -> dict[str, Any]:
     }
 
 
+# ---- The overview: a row per method and data set, with what is compared first ---------------------------------------
+
+OVERVIEW_SETTINGS = ("origin", "hard", "test")
+"""Settings with a column of their own in the overview, whose metric is R@1, from text to items."""
+
+
+def overview(board: Board) -> dict[str, Any]:
+    """The table that opens the page: its headings, and a row per method and data set, the best first.
+
+    What is drawn is the accuracy in Binary, from text to items; on a board without Binary the first R@1 that it has.
+    Bars of all rows have one scale.
+    """
+    cells = board.cells[board.cells["direction"] == "text_to_item"]
+    recalls = cells[(cells["setting"] != "binary") & (cells["metric"] == ACCURACY_METRIC)]
+    settings = [setting for setting in OVERVIEW_SETTINGS if setting in set(recalls["setting"])]
+    binary = "binary" in set(cells["setting"])
+    main, others = ("binary", settings) if binary else (settings[0] if settings else "", settings[1:])
+    shown = cells[cells["setting"] == "binary"] if binary else recalls[recalls["setting"] == main]
+    scale = Scale(shown["low"], guess=binary)
+    rows = []
+    for (_, _, data_set), of_method in board.cells.groupby([*METHOD_KEY, "data_set"], sort=False):
+        first, drawn = of_method.iloc[0], shown.loc[shown.index.intersection(of_method.index)]
+        found = recalls.loc[recalls.index.intersection(of_method.index)].set_index("setting")["estimate"]
+        cell = None if drawn.empty else drawn.iloc[0]
+        row = {
+            "data_set": data_set,
+            "title": first["title"],
+            "label": first["label"],
+            "kind": first["kind"],
+            "study": board.names[first["study"]],
+            "page": board.studies[first["study"]].page,
+            "main": None if cell is None else _page_cell(cell),
+            "bar": "" if cell is None else scale.draw(cell["estimate"], cell["low"], cell["high"]),
+            "others": [f"{found[setting]:.1f}" if setting in found else "" for setting in others],
+            "source": count_noun(int(of_method["seeds"].max()), "seed") if first["budget"] else first["kind"],
+        }
+        rows.append((-math.inf if cell is None else cell["estimate"], row))
+    order = list(dict.fromkeys(board.cells["data_set"]))
+    rows.sort(key=lambda each: (order.index(each[1]["data_set"]), -each[0]))
+    return {
+        "rows": [row for _, row in rows],
+        "binary": binary,
+        "drawn": "Knows the direction" if binary else "R@1",
+        "others": [f"{SETTING_TITLES[setting]} R@1" for setting in others],
+    }
+
+
 # ---- The page ------------------------------------------------------------------------------------------------------
 
 
 def render_board(board: Board, copies: dict[str, str]) -> str:
     """The page. It needs no network and opens from a disk.
 
-    Args:
-        board: its contents.
-        copies: name of a markup → the whole table in it.
+    ``copies``: name of a markup → the whole table in it.
     """
-    style = "\n".join((read_asset("page.css"), _asset("board.css")))
+    style = "\n".join((read_asset("page.css"), read_asset("verdicts.css"), _asset("board.css")))
     script = "\n".join((_asset("helpers.js"), read_asset("tables.js"), _asset("filters.js")))
     return render_template(
         "board.html",
         ASSETS_FOLDER,
-        title="Board",
+        title="Who knows which way time runs?" if "binary" in set(board.cells["setting"]) else "Board",
+        overview=overview(board),
         subtitle=board.summary,
         caption=_caption(board),
         lead="Each cell has the mean over seeds, its interval, the letter of the group of methods that it may be "
@@ -226,7 +269,7 @@ def render_board(board: Board, copies: dict[str, str]) -> str:
         notes=_notes(board),
         comparable="Methods are ranked together only if they were evaluated on the same version of the data, read the "
         "same number of frames and were trained as long, with batches of the same size. Methods that were not trained "
-        "are never ranked among trained ones. Numbers of different groups may stand in one column; no rank compares "
+        "are never ranked among trained ones. Numbers of different groups may be in one column; no rank compares "
         "them.",
         group_columns=("Group", "Data set", "Data version", "Frames", "Training", "Intervals", "Studies"),
         groups=[_group_row(board, group) for group in board.groups],
@@ -321,7 +364,7 @@ def _notes(board: Board) -> list[str]:
     confidences = sorted(set(cells["confidence"]))
     levels = " or ".join(f"{100 * level:g}%" for level in confidences)
     notes.append(
-        f"In brackets: {levels} intervals, each for its cell alone. They say how sure one number is; where two "
+        f"In brackets: {levels} intervals, each only for its cell. They show how sure one number is; where two "
         "overlap, a paired test may still tell the methods apart."
     )
     ranked = cells[cells["rank_low"].notna()]

@@ -1,7 +1,7 @@
 """What a board reads of a finished study: a card with its names, and its numbers as one row per cell.
 
-The card comes from the study's configuration, or from a shared file. Everything else is read from the folder of results
-alone, so that a study that somebody else ran is read in the same way. Nothing in those files is trusted: names, types
+The card comes from the study's configuration, or from a shared file. Everything else is read only from the folder of
+results, so that a study that somebody else ran is read in the same way. Nothing in those files is trusted: names, types
 and ranges are checked before a number is used.
 """
 
@@ -20,16 +20,14 @@ import pandas as pd
 from rewind.commands import snakemake_command
 from rewind.config import Dataset, Study
 from rewind.config.base import NAME_PATTERN
-from rewind.config.methods import ZERO_SHOT_MODELS
 from rewind.config.report import SEARCH_DIRECTIONS
 from rewind.errors import RewindError, label_fault, labels_fault
 from rewind.io.files import read_csv
 from rewind.io.strict import csv_header, read_user_json
-from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
+from rewind.ranking_metrics import ACCURACY_METRIC, METRICS, STRICT_ACCURACY_COLUMN
 from rewind.registry import import_path
-from rewind.report.results import Results, metric_interval
-from rewind.report.setting_table import SETTING_TITLES
-from rewind.report.study import method_labels
+from rewind.tables.results import Results, all_tied, metric_interval
+from rewind.tables.settings import SETTING_TITLES
 
 TRAINED, ZERO_SHOT, COMPARED, BASELINE = "trained", "zero-shot", "compared baseline", "baseline"
 KINDS = (TRAINED, ZERO_SHOT, COMPARED, BASELINE)
@@ -43,11 +41,7 @@ MAX_METHODS = 1000
 
 @dataclass(frozen=True)
 class MethodCard:
-    """A method's name in tables and its kind, one of :data:`KINDS`.
-
-    >>> MethodCard("mean pooling", TRAINED).kind
-    'trained'
-    """
+    """A method's name in tables and its kind, one of :data:`KINDS`."""
 
     label: str
     kind: str
@@ -55,34 +49,18 @@ class MethodCard:
 
 @dataclass(frozen=True)
 class StudyCard:
-    """What the configuration says of a finished study, as far as a board needs it.
-
-    Attributes:
-        name: of the study.
-        dataset: name of its data set.
-        title: of the data set.
-        items: ``videos`` or ``images``.
-        confidence: of its intervals.
-        item_to_text: whether an item searches all captions or its best one.
-        pretraining: how its backbone was trained before the methods were; empty if it was not.
-        metrics: setting → its deciding metric.
-        methods: in order.
-        own_metrics: names of metrics that are the study's own.
-
-    >>> StudyCard("demo", "shapes", "Shapes", "videos", 0.95, "all_captions", "", {"origin": "R@1"}, {}).dataset
-    'shapes'
-    """
+    """What the configuration states of a finished study, as far as a board needs it."""
 
     name: str
     dataset: str
-    title: str
-    items: str
-    confidence: float
-    item_to_text: str
-    pretraining: str
-    metrics: Mapping[str, str]
-    methods: Mapping[str, MethodCard]
-    own_metrics: tuple[str, ...] = ()
+    title: str  # of the data set
+    items: str  # ``videos`` or ``images``
+    confidence: float  # of its intervals
+    item_to_text: str  # whether an item searches all captions or its best one
+    pretraining: str  # how its backbone was trained before the methods were; empty if it was not
+    metrics: Mapping[str, str]  # setting → its deciding metric
+    methods: Mapping[str, MethodCard]  # in order
+    own_metrics: tuple[str, ...] = ()  # names of metrics that are the study's own
 
     def to_json(self) -> dict[str, Any]:
         """The card as plain values, ``own_metrics`` where there are some: earlier versions do not know the key."""
@@ -100,11 +78,11 @@ class StudyCard:
 
 def study_card(study: Study, dataset: Dataset) -> StudyCard:
     """The card of a configured study."""
-    labels, keys = method_labels(study), study.pretraining
+    labels, keys = study.labels(), study.pretraining
     kinds = dict.fromkeys(study.methods, BASELINE)
     for name in study.compared_methods():
         method = study.methods[name]
-        as_it_is = method.model in ZERO_SHOT_MODELS or method.precomputed or method.scored_as_it_is
+        as_it_is = method.zero_shot or method.precomputed or method.scored_as_it_is
         kinds[name] = TRAINED if name in study.trained() else ZERO_SHOT if as_it_is else COMPARED
     return StudyCard(
         name=study.name,
@@ -189,11 +167,11 @@ class _CardReader:
 
     def choice(self, value: Any, key: str, known: Any) -> str:
         if not isinstance(value, str) or value not in known:
-            raise self.fault(key, f"{value!r:.60} is none of {', '.join(known)}")
+            raise self.fault(key, f"{value!r:.60} is not one of {', '.join(known)}")
         return value
 
     def fault(self, key: str, what: str) -> RewindError:
-        return RewindError(f"{self.where}: {key}: {what}; ask whoever made it to share the study again.")
+        return RewindError(f"{self.where}: {key}: {what}; ask its author to share the study again.")
 
 
 # ---- The numbers of a study ----------------------------------------------------------------------------------------
@@ -210,15 +188,11 @@ class BoardStudy:
     """A finished study on a board.
 
     Attributes:
-        card: its names.
         source: where it was read: a folder or a shared file.
         cells: a row per method, setting and direction, with :data:`CELL_COLUMNS`: the deciding metric with its
             interval, numbers of seeds, queries, clusters of queries and of the gallery, frames (0: not known or the
             method's own), training budget in words (empty: not trained), and the digest of the data.
         ranks, pairs: its own ``statistics/ranks.csv`` and ``statistics/pairs.csv``; empty where it has none.
-        intervals: ``statistics/intervals.csv``.
-        page: address of its report, relative to the board; empty without one.
-        shared: whether it came in a shared file.
     """
 
     card: StudyCard
@@ -226,9 +200,9 @@ class BoardStudy:
     cells: pd.DataFrame = field(repr=False)
     ranks: pd.DataFrame = field(repr=False)
     pairs: pd.DataFrame = field(repr=False)
-    intervals: pd.DataFrame = field(repr=False)
-    page: str = ""
-    shared: bool = False
+    intervals: pd.DataFrame = field(repr=False)  # ``statistics/intervals.csv``
+    page: str = ""  # address of its report, relative to the board; empty without one
+    shared: bool = False  # whether it came in a shared file
 
 
 _KEY = ["method", "setting", "direction"]
@@ -243,12 +217,10 @@ def read_board_study(
 
     Args:
         folder: of its results, or of what was unpacked from a shared file.
-        card: its names.
         number: of the study on the board, from 0.
-        source, page, shared: see :class:`BoardStudy`.
 
     Raises:
-        RewindError: naming the file, for one that is missing, lacks columns or holds what is not a number.
+        RewindError: naming the file, for one that is missing, lacks columns or contains what is not a number.
     """
     intervals = _read_numbers(
         folder / "statistics/intervals.csv",
@@ -258,7 +230,8 @@ def read_board_study(
     )
     _check_rows(folder / "statistics/intervals.csv", intervals, card, [*_KEY, "metric"])
     header = csv_header(folder / "metrics.csv") if (folder / "metrics.csv").is_file() else []
-    measured = tuple(metric for metric in dict.fromkeys(intervals["metric"]) if metric in header)
+    asked = [*dict.fromkeys(intervals["metric"]), STRICT_ACCURACY_COLUMN]
+    measured = tuple(metric for metric in asked if metric in header)
     metrics = _read_numbers(folder / "metrics.csv", tuple(_KEY), ("seed", "queries", "gallery", *measured))
     _refuse_other_runs(folder, metrics, intervals, card)
     ranks = _read_optional(folder / "statistics/ranks.csv", (*_KEY, "metric"), ("rank", "low", "high", "compared"))
@@ -279,6 +252,7 @@ def _study_cells(
     folder: Path, card: StudyCard, number: int, metrics: pd.DataFrame, intervals: pd.DataFrame
 ) -> pd.DataFrame:
     galleries = metrics.groupby(_KEY)["gallery"].max().to_dict()
+    tied = _tied_methods(metrics)
     facts = {name: _run_facts(folder / "runs" / name, card, number, name) for name in card.methods}
     rows = []
     for row in intervals.to_dict("records"):
@@ -289,6 +263,8 @@ def _study_cells(
             name: row[name]
             for name in (*_KEY, "metric", "seeds", "queries", "clusters", "estimate", "low", "high", "df")
         }
+        if row["metric"] == ACCURACY_METRIC and (method, setting, direction) in tied:
+            kept |= {"low": row["estimate"], "high": row["estimate"]}  # 50 by construction: nothing was estimated
         rows.append(
             kept
             | {"study": number, "label": card.methods[method].label, "kind": card.methods[method].kind}
@@ -305,8 +281,15 @@ def _study_cells(
     return pd.DataFrame(rows, columns=list(CELL_COLUMNS))
 
 
+def _tied_methods(metrics: pd.DataFrame) -> set[tuple[str, str, str]]:
+    """Method, setting and direction of Binary where every query ties in every run."""
+    if not {ACCURACY_METRIC, STRICT_ACCURACY_COLUMN} <= set(metrics.columns):
+        return set()
+    return {key for key, runs in metrics[metrics["setting"] == "binary"].groupby(_KEY) if all_tied(runs)}
+
+
 def _check_rows(path: Path, table: pd.DataFrame, card: StudyCard, key: list[str]) -> None:
-    """Refuse rows of methods and metrics that the study has not, and rows that are there twice."""
+    """Refuse rows of methods and metrics that the study does not have, and rows that are listed twice."""
     for column in table.columns.intersection(["method", "first", "second"]):
         unknown = sorted(set(table[column]) - set(card.methods))
         if unknown:
@@ -316,11 +299,11 @@ def _check_rows(path: Path, table: pd.DataFrame, card: StudyCard, key: list[str]
             )
     unknown = sorted(set(table.get("metric", ())) - {*METRICS, *card.own_metrics})
     if unknown:
-        raise RewindError(f"{path}: metric {unknown[0]!r:.60} is none of {', '.join(METRICS)}; update Rewind.")
+        raise RewindError(f"{path}: metric {unknown[0]!r:.60} is not one of {', '.join(METRICS)}; update Rewind.")
     twice = table.duplicated(key)
     if twice.any():
         row = ", ".join(f"{value:g}" if isinstance(value, float) else value for value in table.loc[twice.idxmax(), key])
-        raise RewindError(f"{path}: row {twice.idxmax() + 2}: {row} is there twice; compute the statistics again.")
+        raise RewindError(f"{path}: row {twice.idxmax() + 2}: {row} is listed twice; compute the statistics again.")
 
 
 def _refuse_other_runs(folder: Path, metrics: pd.DataFrame, intervals: pd.DataFrame, card: StudyCard) -> None:
@@ -376,7 +359,7 @@ def _run_facts(folder: Path, card: StudyCard, number: int, method: str) -> dict[
     budget = "".join(budgets)
     if budget and card.pretraining:
         budget += f", after {card.pretraining}"
-    # A version that is not known is comparable within its own study alone.
+    # A version that is not known is comparable only within its own study.
     digest = next(iter(digests), "") or f"not recorded ({number + 1})"
     return {"frames": next(iter(frames), 0), "digest": digest, "budget": budget}
 
@@ -413,13 +396,10 @@ def _read_numbers(
     may_lack: tuple[str, ...] = (),
     may_be_empty: bool = False,
 ) -> pd.DataFrame:
-    """The named columns of a CSV; unknown directions and settings, and cells that are no numbers, are refused.
+    """The named columns of a CSV; unknown directions and settings, and cells that are not numbers, are refused.
 
     Args:
-        path: the file.
-        text: columns that are texts.
-        numbers: columns that are numbers.
-        may_lack: those of them that may be absent or empty in some rows.
+        may_lack: those of ``numbers`` that may be absent or empty in some rows.
         may_be_empty: whether there may be no row, as in a study of one method, which compares none.
     """
     if not path.is_file():
@@ -434,7 +414,7 @@ def _read_numbers(
     for name, values in known.items():
         wrong = sorted(set(table[name].astype(str)) - set(values)) if name in text else []
         if wrong:
-            raise RewindError(f"{path}: {name} {wrong[0]!r:.60} is none of {', '.join(values)}.")
+            raise RewindError(f"{path}: {name} {wrong[0]!r:.60} is not one of {', '.join(values)}.")
     columns = {name: table[name].astype(str) for name in text}
     for name in numbers:
         given = table[name] if name in table else pd.Series(math.nan, index=table.index)
@@ -446,7 +426,7 @@ def _read_numbers(
             broken |= number <= 0
         if broken.any():
             raise RewindError(
-                f"{path}: row {int(broken.to_numpy().argmax()) + 2}: {name} is not a number that it can be; compute "
+                f"{path}: row {int(broken.to_numpy().argmax()) + 2}: {name} is not a possible value; compute "
                 "the statistics again."
             )
         columns[name] = number

@@ -14,11 +14,10 @@ import numpy as np
 import pandas as pd
 
 from rewind.config import Dataset, Study
+from rewind.figures.ranks import ranks_to_draw
 from rewind.io.files import read_csv, read_json, write_text
 from rewind.report.answer import study_findings
 from rewind.report.explorer import MAX_BYTES_IN_PAGE, Explorer, ScoredSplit
-from rewind.report.figures.ranks import ranks_to_draw
-from rewind.report.footnotes import Footnotes
 from rewind.report.page.document import (
     Page,
     figure_captions,
@@ -31,12 +30,14 @@ from rewind.report.page.document import (
 )
 from rewind.report.page.headline import headline_html, question_rows
 from rewind.report.page.strips import STRIP_FRAMES, STRIP_SIDE, PageStrips, make_strips
-from rewind.report.results import Results, evaluated_directions, leading_direction, trusted_ranks
 from rewind.report.run_pictures import item_picture, read_similarity
-from rewind.report.study import ReportFiles, load_gap_results, load_results, setting_sizes
-from rewind.report.time_answer import chance_by_method
+from rewind.report.study import ReportFiles, load_results, setting_sizes
+from rewind.report.time_answer import QUESTION, chance_by_method
 from rewind.statistics.chance import ALL_TIED
 from rewind.statistics.rank_files import read_ranks
+from rewind.tables.best_method import Finding
+from rewind.tables.footnotes import Footnotes
+from rewind.tables.results import Results, evaluated_directions, leading_direction, trusted_ranks
 from rewind.video.shards import EXTRACTED_FOLDER, find_clip
 
 # ---- Sections: every run, the sweep, coverage of the data set ------------------------------------------------------
@@ -144,7 +145,7 @@ BEYOND_THE_BAR = (
     " A line may reach beyond its bar: it is found by resampling queries, the bar from the spread over seeds and "
     "queries. Tests follow the bar."
 )
-EXTRACT_HINT = "once `rewind clips extract {} --split test` has written them beside the data"
+EXTRACT_HINT = "once `rewind clips extract {} --split test` has written them next to the data"
 
 
 @dataclass(frozen=True)
@@ -170,9 +171,6 @@ def make_page(
     """Write the study's page.
 
     Args:
-        study, dataset: the configuration.
-        files: what tables and figures are made from.
-        page_inputs: files that the page shows.
         data: the data set's results folder; clips that do not fit into the page are linked there.
         result: the HTML file.
         page_data: folder next to it for what the page of a large study loads on demand; empty for other studies.
@@ -185,18 +183,26 @@ def make_page(
     figures = _figure_elements(page_inputs.pictures, study, results)
     intervals_figure = figures.pop("intervals", "")
     other_figures = '<div class="figures">' + "\n".join(figures.values()) + "</div>"
+    findings = study_findings(results, study.evaluation.settings)
     sections = {
-        "answer": html_section("answer", "Answer", _answer_section(study, dataset, files, results, intervals_figure)),
+        "answer": html_section(
+            "answer", "Answer", _answer_section(study, dataset, results, findings, intervals_figure)
+        ),
         "tables": html_section("tables", "Tables", '<div class="sheets">', *tables, "</div>"),
-        "figures": html_section("figures", "Figures", other_figures),
-        "runs": html_section("runs", "Runs", *runs_section(files, results)),
-        "sweep": html_section("sweep", "Number of frames", *sweep_section(files, page_inputs.sweep, results.given)),
-        "coverage": html_section("coverage", "Coverage", *coverage_section(files, data, _items_noun(dataset))),
+        "figures": html_section("figures", "Figures", other_figures, folded=True),
+        "runs": html_section("runs", "Runs", *runs_section(files, results), folded=True),
+        "sweep": html_section(
+            "sweep", "Number of frames", *sweep_section(files, page_inputs.sweep, results.given), folded=True
+        ),
+        "coverage": html_section(
+            "coverage", "Coverage", *coverage_section(files, data, _items_noun(dataset)), folded=True
+        ),
     }
     names = {"sweep": "Number of frames"}
     folder = page_data.name if explorer.bytes() > MAX_BYTES_IN_PAGE else ""
     document = Page(
         title=study.title or study.name,
+        question=QUESTION if any(finding.verdicts for finding in findings) else "",
         subtitle=qualified_title(_subtitle(study, dataset, split, results), results.given),
         sections=sections,
         names=names,
@@ -274,7 +280,7 @@ def _explored_settings(study: Study, results: Results) -> tuple[list[str], list[
 
 
 def first_comparison(results: Results, methods: Collection[str]) -> tuple[str, str] | None:
-    """What the explorer begins with: the best method in Binary beside one that cannot see the order of frames."""
+    """What the explorer begins with: the best method in Binary, next to one that cannot see the order of frames."""
     if results.chance.empty:
         return None
     rows = chance_by_method(results, leading_direction(results, "binary"))
@@ -292,7 +298,7 @@ def _build_strips(split: ScoredSplit, data: Path, size: int) -> PageStrips:
 
     if any(paths):
         return make_strips(read, split.twin.tolist(), reversed_)
-    # Vectors have no pictures: one strip stands for all items, and is encoded once.
+    # Vectors have no pictures: one strip represents all items, and is encoded once.
     strips = make_strips(read, [-1], [False])
     strips.of_item = np.where((split.items["reversed"] == 1) & (split.twin >= 0), ~0, 0).tolist()
     return strips
@@ -324,7 +330,7 @@ def _subtitle(study: Study, dataset: Dataset, split: ScoredSplit, results: Resul
     )
     explored = _explored_settings(study, results)[2]
     left_out = ", ".join(label for method, label in results.labels.items() if method not in explored)
-    why = "was not evaluated in every setting" + " or scores some pairs alone" * any(
+    why = "was not evaluated in every setting" + " or scores only some pairs" * any(
         method.rerank for method in study.methods.values()
     )
     note = f"; the explorer leaves out what {why}: {left_out}" if left_out else ""
@@ -342,7 +348,6 @@ def _figure_elements(pictures: list[Path], study: Study, results: Results) -> di
     if ((bounds["boot_low"] < bounds["low"]) | (bounds["boot_high"] > bounds["high"])).any():
         figure_texts["intervals"] += BEYOND_THE_BAR
     empty = {"gap": results.gaps.empty, "pairs": results.pairs.empty, "training_curves": not results.trained()}
-    empty["order"] = results.frame_order.empty
     metrics: dict[str, str] = {setting: results.deciding(setting) for setting in study.evaluation.settings}
     empty["ranks"] = not ranks_to_draw(
         trusted_ranks(results), metrics, evaluated_directions(results, study.evaluation.settings[0])[0]
@@ -357,8 +362,6 @@ def _figure_elements(pictures: list[Path], study: Study, results: Results) -> di
     }
 
 
-def _answer_section(study: Study, dataset: Dataset, files: ReportFiles, results: Results, figure: str) -> str:
-    gaps = load_gap_results(study, files.gap) if files.gap else None
+def _answer_section(study: Study, dataset: Dataset, results: Results, findings: list[Finding], figure: str) -> str:
     facts = Footnotes(settings=setting_sizes(results), items=dataset.items, family=len(study.pairs()))
-    findings = study_findings(results, study.evaluation.settings, gaps)
     return headline_html(question_rows(study, results, facts), findings, figure)

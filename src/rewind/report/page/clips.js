@@ -1,4 +1,4 @@
-// Clips as buttons that play: a strip of frames inside the page, or the clip's own file beside it.
+// Clips as buttons that play: a strip of frames inside the page, or the clip's own file next to it.
 
 let strips = null;
 const addresses = new Map();

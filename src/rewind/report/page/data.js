@@ -1,7 +1,7 @@
 // The study's numbers, decoded from the page when they are first asked for.
 
-// While anything is being done that will change what is shown, the root element lacks `data-settled`: who reads the page
-// with a program waits for it. What plays, and words that go by themselves, are not waited for.
+// While anything is being done that will change what is shown, the root element lacks `data-settled`: programs
+// that read the page wait for it. What plays, and words that go by themselves, are not waited for.
 let ongoing = 0;
 
 /** Something has begun; the function that is given back says that it is over. */
@@ -43,13 +43,13 @@ study.items.twin = numbers(study.items.twin, Int32Array);
 study.items.strip = numbers(study.items.strip, Int32Array);
 study.captions.item = numbers(study.captions.item, Int32Array);
 
-// Of a large study the runs' numbers lie in scripts beside the page, since a page from a disk may not read files: each
+// Of a large study the runs' numbers are in scripts next to the page, since a page from a disk may not read files: each
 // script calls this function.
 const arrived = new Map();
 const loading = new Map();
 globalThis.rewindData = (address, values) => arrived.set(address, values);
 
-/** The values of a script beside the page; it is run once. */
+/** The values of a script next to the page; it is run once. */
 const fetched = (address) => {
   if (!loading.has(address)) {
     loading.set(address, new Promise((done, failed) => {
@@ -57,7 +57,7 @@ const fetched = (address) => {
       const missing = () => {
         loading.delete(address);
         script.remove();
-        failed(new Error(`${address} is not there: keep that folder beside this page`));
+        failed(new Error(`${address} is missing: keep that folder next to this page`));
       };
       script.addEventListener("load", () => (arrived.has(address) ? done(arrived.get(address)) : missing()));
       script.addEventListener("error", missing);
@@ -68,7 +68,7 @@ const fetched = (address) => {
   return loading.get(address);
 };
 
-/** A promise of what is not here yet of some runs (`part`: ranks or top), or null where all is here. */
+/** A promise of what is not loaded yet of some runs (`part`: ranks or top), or null where all is loaded. */
 const awaited = (part, ...packed) => {
   const lacking = packed.filter((one) => one.files?.[part]);
   if (!lacking.length) return null;
@@ -104,7 +104,7 @@ const queriesOf = (view) => {
 
 const toItems = (view) => view.direction === "text_to_item";
 
-/** Whether a view's queries are captions; in Binary they are in both directions, a caption standing for its clip. */
+/** Whether a view's queries are captions; in Binary they are in both directions, a caption representing its clip. */
 const asksByCaption = (view) => toItems(view) || view.setting === "binary";
 
 const firstCaption = new Map();

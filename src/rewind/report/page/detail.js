@@ -84,7 +84,7 @@ const firstPlaces = (state, place, method, key, redraw) => {
   const margin = one.margin[place] === study.noTwin ? "" : `; ${marginText(one.margin[place])}`;
   return element("div", { class: "found" },
     element("div", { class: "controls" }, seedChoice(state, method, key, redraw), all),
-    element("p", { class: "faint" }, `Rank ${rankText(one.rank[place])}${margin}. Equal scores stand in the file's order.`), hits);
+    element("p", { class: "faint" }, `Rank ${rankText(one.rank[place])}${margin}. Equal scores are in the file's order.`), hits);
 };
 
 /** The address of what is shown, as a link and as a button. */

@@ -18,16 +18,16 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
+from rewind.analyses import analyses_of
 from rewind.config import Study
 from rewind.hashing import short_hash
-from rewind.report.probe_tables import PROBE_TABLES
-from rewind.report.render import escape_html, read_tables, render_template, templates_hash
-from rewind.report.table import Table
+from rewind.tables.render import escape_html, read_shared_notes, read_tables, render_template, templates_hash
+from rewind.tables.table import Table
 
 # ---- Style sheets and scripts of the page --------------------------------------------------------------------------
 
 ASSETS_FOLDER = Path(__file__).parent
-STYLE_FILES = ("page.css", "explorer.css")
+STYLE_FILES = ("page.css", "verdicts.css", "explorer.css")
 SCRIPT_FILES = ("data.js", "clips.js", "tables.js", "order.js", "list.js", "link.js", "detail.js", "explorer.js")
 
 
@@ -37,8 +37,8 @@ def read_asset(name: str) -> str:
 
 
 def assets_hash() -> str:
-    """Content hash (16 hex digits) of them and of all templates, which the hash of Python code does not include."""
-    paths = sorted(path for path in ASSETS_FOLDER.iterdir() if path.suffix in (".css", ".js"))
+    """Content hash (16 hex digits) of the style sheets, scripts and templates, which code hashes do not include."""
+    paths = sorted(path for path in ASSETS_FOLDER.iterdir() if path.suffix in (".css", ".js", ".html"))
     assets = [path.name.encode() + b"\0" + path.read_bytes() for path in paths]
     return short_hash(templates_hash().encode(), *assets)
 
@@ -51,10 +51,12 @@ MAX_SVG_BYTES = 150_000  # a picture with a larger SVG is shown as PNG
 _SVG_SIZE = re.compile(rb'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
 
-def html_section(key: str, title: str, *content: str) -> str:
-    """A part of the page with a heading and an anchor."""
+def html_section(key: str, title: str, *content: str, folded: bool = False) -> str:
+    """A part of the page with a heading and an anchor; a folded one opens by a click, a link to it, and in print."""
     heading = f'<h2 id="{escape_html(key)}-title">{escape_html(title)}</h2>'
     body = "\n".join(part for part in content if part)
+    if folded:
+        heading, body = f"<details><summary>{heading}</summary>", f"{body}\n</details>"
     return (
         f'<section id="{escape_html(key)}" aria-labelledby="{escape_html(key)}-title">\n{heading}\n{body}\n</section>'
     )
@@ -115,19 +117,6 @@ def _cell_text(value: Any) -> str:
 PROJECTION_PHRASES = {"pca": "the first two principal components", "tsne": "t-SNE", "umap": "UMAP"}
 
 
-def interval_scope(study: Study) -> str:
-    """What the primary intervals of a study generalise to."""
-    trained = study.trained()
-    if not trained and not study.pretrains_per_seed:
-        what = "only the backbone" if study.pretraining else "nothing"
-        return f"other queries ({what} is trained, so there are no training seeds)"
-    if not trained and len(study.pretraining_seeds()) > 1:
-        return "other seeds of the pre-training and other queries"
-    if all(len(study.methods[method].seeds or study.seeds) == 1 for method in trained):
-        return "other queries only (one training seed)"
-    return "other training seeds and other queries"
-
-
 def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
     """File name of a picture, without suffix → its caption."""
     method, seed = study.pictured()
@@ -135,66 +124,35 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
     confidence = f"{100 * study.statistics.confidence:g}%"
     condition, metric = study.condition, study.figure_metric()
     captions = {
-        "intervals": f"{metric} of every method. Broad bar: {confidence} interval over {interval_scope(study)}; thin "
+        "intervals": f"{metric} of every method. Broad bar: {confidence} interval over {study.interval_scope()}; thin "
         "line: bootstrap over queries with these checkpoints fixed. Numbers: the estimates.",
         "pairs": f"Difference in {metric} of every declared pair, with the same two intervals. Filled squares are "
         "significant after Holm's correction over the declared pairs; the intervals are not adjusted.",
         "gap": "Left: R@1 of the same queries in Origin's gallery and in Hard's, which includes the reversed twins. "
         "Right: the mean difference within runs, with its intervals.",
-        "cosine_gap": "Cosines of test captions with their own clips (pairs) and with those of other clusters "
-        "(others), all seeds together, each scaled to the same height. Bars: the means; their distance is the cosine "
-        "gap. Pair-conditioned vectors have seen the answer.",
         "training_curves": "Validation recall and training loss, mean over seeds; the band spans the seeds.",
-        "batches": "Left: share of batches drawn from one topic. Middle: share of the most frequent cluster in an "
-        "average batch. Right: number of captions in the largest cluster; clusters follow the current text vectors.",
         "rank_curve": "Share of test queries whose true item is among the first k (expected value over ties).",
         "ranks": "Compared methods from best to worst in the deciding metric of each setting. Bar: the interval of a "
         f"place, {confidence} for all places at once; it leaves out methods that are shown to be better or worse. Dot: "
-        "the place by the mean, filled where the interval is that place alone.",
-        "order": f"{metric} of the same runs on clips as they are and with their frames in another order. Bars: "
-        f"{confidence} intervals of what it costs.",
+        "the place by the mean, filled where the interval is only that place.",
         "examples": f"What captions found with {run}. They are chosen by outcome, as stated in the figure.",
-        "twin_examples": "Captions of Binary beside their clip and its twin, and the methods that preferred each, or "
+        "twin_examples": "Captions of Binary next to their clip and its twin, and the methods that preferred each, or "
         "neither (first seed of each). They are chosen by outcome, as stated in the figure.",
         "heatmap": f"Similarities of {run}. Every row is a caption, standardised over all test items. The true item "
         "is on the diagonal; a frame marks a clip and its twin.",
         "embedding": f"Captions and items of {run} in {PROJECTION_PHRASES[study.figures.embedding]} of their vectors. "
         "What to look for: captions and items in clouds of their own are a modality gap. Which item a caption finds is "
-        "not seen in two dimensions.",
+        "not visible in two dimensions.",
     }
-    line = f"{confidence} interval over {interval_scope(study)}, not adjusted for the number of groups"
-    for setting in study.evaluation.settings:
-        chance_note = (
-            " Dashed: chance. * and †: shown to be above and below it, after Holm's correction over all methods and "
-            "groups that were tested."
-            if setting == "binary"
-            else ""
-        )
-        name = "Accuracy" if chance_note else study.primary_metric_by_setting()[setting]
-        captions[f"groups_{setting}"] = f"{name} in each group of captions. Line: {line}.{chance_note}"
+    for analysis in analyses_of(study).values():
+        for rule in analysis.rules:
+            captions |= rule.captions(study)
     return {name: f"{text} {condition.capitalize()}." if condition else text for name, text in captions.items()}
 
 
 # ---- Tables of the page --------------------------------------------------------------------------------------------
 # They are rendered from tables.json; the page also has the other markups of each table, to be copied.
 
-TABLE_ORDER = (
-    "setting",
-    "cosine_gap",
-    "cosine_gap_pairs",
-    "verdict",
-    "zero_shot",
-    "blind",
-    "order",
-    "transductive",
-    *(f"probe_{probe}" for probe in PROBE_TABLES),
-    "gap",
-    "groups",
-    "pairs",
-    "seeds",
-    "trials",
-)
-"""Kinds of tables, in reading order on the page: cosine gaps are beside the results of searches."""
 
 FOLDED_KINDS = ("groups", "pairs", "seeds", "trials")
 """Kinds of tables of which only the caption is shown at first: details of what the settings' tables say."""
@@ -205,23 +163,17 @@ COPY_SUFFIXES = {"LaTeX": ".tex", "Markdown": ".md", "CSV": ".csv"}
 def table_section(folder: Path, prefix: str) -> tuple[list[str], dict[str, dict[str, str]]]:
     """Tables as HTML in reading order, those of every run folded away; and file name → markup → the file's text.
 
-    Args:
-        folder: where the tables are.
-        prefix: of their file names, as the key ``tables.prefix``.
-
-    Raises:
-        RewindError: if the folder has no ``tables.json``.
+    ``prefix`` is that of their file names, the key ``tables.prefix``.
     """
 
-    def place(table: Table) -> tuple[int, str]:
-        return (TABLE_ORDER.index(table.kind) if table.kind in TABLE_ORDER else len(TABLE_ORDER)), table.name
-
     elements, copies = [], {}
-    for table in sorted(read_tables(folder), key=place):
+    for table in read_tables(folder):
         stem = f"{prefix}{table.name}"
         files = {title: folder / f"{stem}{suffix}" for title, suffix in COPY_SUFFIXES.items()}
         copies[stem] = {title: path.read_text(encoding="utf-8") for title, path in files.items() if path.is_file()}
         elements.append(page_table(table, copies=stem))
+    if notes := read_shared_notes(folder):
+        elements.append(render_template("page_notes.html", ASSETS_FOLDER, notes=notes))
     return elements, copies
 
 
@@ -229,13 +181,10 @@ def page_table(table: Table, copies: str = "") -> str:
     """A table with its notes folded away; one of details or of the appendix is folded away whole, under its caption.
 
     The notes are not in the table's foot, in which a long paragraph would make the table as wide as the page.
-
-    Args:
-        table: any table.
-        copies: under which name the page has its other markups.
+    ``copies`` is the name under which the page has its other markups.
     """
     folded = table.appendix or table.kind in FOLDED_KINDS
-    return render_template("page_table.html", table=table, copies=copies, folded=folded)
+    return render_template("page_table.html", ASSETS_FOLDER, table=table, copies=copies, folded=folded)
 
 
 # ---- The whole document --------------------------------------------------------------------------------------------
@@ -247,17 +196,6 @@ SECTIONS_BEFORE_EXPLORER = ("answer",)
 class Page:
     """What is on the page.
 
-    Attributes:
-        title: of the study.
-        subtitle: a line below it.
-        sections: HTML by key, in order; the keys are anchors.
-        names: key → its name in the contents.
-        explorer: the explorer's data, see :meth:`rewind.report.explorer.Explorer.data`.
-        strips: see :meth:`rewind.report.page.strips.PageStrips.content`.
-        beside: whether the explorer's data has files beside the page.
-        clips: a sentence that says which clips play in the page and which are linked.
-        copies: name of a table → markup → its text, see :func:`table_section`.
-
     Example:
         >>> sections = {"tables": html_section("tables", "Tables", html_paragraph("R@1 < 50%"))}
         >>> page = Page("Demo", "3 methods", sections, {}, explorer={}, strips={}, clips="No clips.")
@@ -268,13 +206,14 @@ class Page:
 
     title: str
     subtitle: str
-    sections: Mapping[str, str]
-    names: Mapping[str, str]
-    explorer: Mapping[str, Any]
-    strips: Mapping[str, Any]
-    clips: str
-    beside: bool = False
-    copies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    sections: Mapping[str, str]  # HTML by key, in order; the keys are anchors
+    names: Mapping[str, str]  # key → its name in the contents
+    explorer: Mapping[str, Any]  # see :meth:`rewind.report.explorer.Explorer.data`
+    strips: Mapping[str, Any]  # see :meth:`rewind.report.page.strips.PageStrips.content`
+    clips: str  # a sentence that says which clips play in the page and which are linked
+    beside: bool = False  # whether the explorer's data has files next to the page
+    copies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # see :func:`table_section`
+    question: str = ""  # the heading, where the study asks one; else its title is
 
 
 def render_page(page: Page) -> str:
@@ -285,12 +224,14 @@ def render_page(page: Page) -> str:
     scripts = (json_script(key, value) for key, value in _script_data(page).items())
     return render_template(
         "page.html",
+        ASSETS_FOLDER,
         title=page.title,
+        question=page.question,
         subtitle=page.subtitle,
         style=_joined(map(read_asset, STYLE_FILES)),
         contents=[(key, page.names.get(key, key.capitalize())) for key in (*before, "explorer", *after)],
         before=_joined(page.sections[key] for key in before),
-        explorer=Markup(render_template("explorer.html", clips=page.clips)),
+        explorer=Markup(render_template("explorer.html", ASSETS_FOLDER, clips=page.clips)),
         after=_joined(page.sections[key] for key in after),
         beside=Markup(" 'self' file:" if page.beside else ""),
         data=_joined(scripts),

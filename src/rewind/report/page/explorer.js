@@ -51,7 +51,7 @@ const list = new QueryList(at("list"), at("rows"), draw, (place) => {
 let order = "file";
 let turn = 0;
 
-/** Controls that need a second method are there only with one. */
+/** Controls that need a second method exist only with one. */
 const offer = (other) => {
   at("show-field").hidden = !other;
   at("right-help").hidden = !other;
@@ -61,7 +61,7 @@ const offer = (other) => {
   if (ORDERS[at("order").value].two) at("order").value = "file";
 };
 
-/** Choose the queries anew; the selected one is kept where it is still asked and the order is the same. */
+/** Choose the queries again; the selected one is kept where it is still listed and the order is the same. */
 const update = unsettled(async (event, wanted) => {
   turn += 1;
   const mine = turn;
@@ -139,6 +139,14 @@ addEventListener("hashchange", follow);
 if (!(await follow())) await update();
 started();
 
+// A link to a folded part opens it, also where the address names the part already (a reader has folded it again).
+const unfold = (part) => {
+  const folded = part.length > 1 && document.getElementById(part.slice(1))?.querySelector(":scope > details");
+  if (folded) folded.open = true;
+};
+document.addEventListener("click", (event) => unfold(event.target.closest('a[href^="#"]')?.hash ?? ""));
+addEventListener("hashchange", () => unfold(location.hash));
+unfold(location.hash);
 // What is folded away on the screen is printed.
 addEventListener("beforeprint", () => document.querySelectorAll("details:not([open])").forEach((one) => {
   one.open = true;

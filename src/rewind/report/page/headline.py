@@ -8,25 +8,21 @@ from typing import Any
 from markupsafe import Markup
 
 from rewind.config import Study
-from rewind.report.answer import Finding, join_names
-from rewind.report.footnotes import Footnotes, confidence_percent, finish_sentences, pair_count, seed_caution
-from rewind.report.notes import direction_names_sentence, queries_sentence
-from rewind.report.page.document import interval_scope
-from rewind.report.render import render_template
-from rewind.report.results import Results, evaluated_directions
+from rewind.report.page.document import ASSETS_FOLDER, read_asset
+from rewind.report.page.whisker import Scale
+from rewind.tables.best_method import Finding, Verdict, join_names
+from rewind.tables.footnotes import Footnotes, confidence_percent, finish_sentences, pair_count, seed_caution
+from rewind.tables.notes import direction_names_sentence, queries_sentence
+from rewind.tables.render import render_template
+from rewind.tables.results import Results, evaluated_directions
+from rewind.tables.table import format_bounds
 
 QuestionRows = list[tuple[str, list[str]]]
 """(term, sentences about it)."""
 
 
 def question_rows(study: Study, results: Results, facts: Footnotes) -> QuestionRows:
-    """Settings, methods, seeds, and what decides.
-
-    Args:
-        study: the study file.
-        results: its numbers.
-        facts: ``settings``, ``items`` and ``family``.
-    """
+    """Settings, methods, seeds, and what decides; of ``facts`` it reads ``settings``, ``items`` and ``family``."""
     settings = study.evaluation.settings
     directions = dict.fromkeys(
         direction for setting in settings for direction in evaluated_directions(results, setting)
@@ -43,9 +39,33 @@ def question_rows(study: Study, results: Results, facts: Footnotes) -> QuestionR
 
 
 def headline_html(rows: QuestionRows, findings: Sequence[Finding], picture: str) -> str:
-    """The content of the page's head; ``picture`` is a figure element, or empty."""
-    content: dict[str, Any] = {"findings": findings, "questions": rows, "picture": Markup(picture)}
-    return render_template("headline.html", **content).rstrip("\n")
+    """The content of the page's head; ``picture`` is a figure element, or empty.
+
+    A finding with verdicts is drawn, with its sentences folded below; the others are then cards.
+    """
+    drawn = next((finding for finding in findings if finding.verdicts), None)
+    content: dict[str, Any] = {
+        "findings": [finding for finding in findings if finding is not drawn],
+        "whole": drawn,
+        "questions": rows,
+        "picture": Markup(picture),
+        **_verdict_content(drawn.verdicts if drawn else ()),
+    }
+    return render_template("headline.html", ASSETS_FOLDER, **content).rstrip("\n")
+
+
+def notebook_html(verdicts: Sequence[Verdict]) -> str:
+    """Verdicts as the page draws them, with their style, for a notebook's cell; empty without any."""
+    if not verdicts:
+        return ""
+    rows = render_template("verdicts.html", ASSETS_FOLDER, below="", **_verdict_content(verdicts))
+    return f"<style>\n{read_asset('verdicts.css')}\n</style>\n{rows}"
+
+
+def _verdict_content(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """What ``verdicts.html`` is filled with."""
+    scale = Scale(low for verdict in verdicts for _, _, low, _ in verdict.methods)
+    return {"verdicts": verdicts, "draw": scale.draw, "ends": format_bounds}
 
 
 def _methods(results: Results) -> list[str]:
@@ -85,7 +105,7 @@ def _decided(study: Study, results: Results, facts: Footnotes) -> list[str]:
     test = f"significant: p < {level} after Holm’s correction over {pairs}" if tested and pairs else ""
     return [
         "; ".join(filter(None, [metric, test])),
-        f"In brackets {confidence_percent(results.confidence)} intervals over {interval_scope(study)}, "
+        f"In brackets {confidence_percent(results.confidence)} intervals over {study.interval_scope()}, "
         "not adjusted for multiple comparisons",
         f"All numbers are {results.given}" if results.given else "",
     ]

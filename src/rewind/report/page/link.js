@@ -3,7 +3,7 @@
 /** What identifies a query in a link: its caption's id or its item's. */
 const idOfQuery = (view, query) => (asksByCaption(view) ? study.captions.id[query] : study.items.id[query]);
 
-/** `#query=…&setting=…&direction=…&a=…&seed=…`, and `&b=…` where two methods stand side by side. */
+/** `#query=…&setting=…&direction=…&a=…&seed=…`, and `&b=…` where two methods are side by side. */
 const linkTo = (state, place) => {
   const { view, method, seed, other, otherSeed } = state;
   const found = new URLSearchParams({
@@ -16,7 +16,7 @@ const linkTo = (state, place) => {
   return `#${found}`;
 };
 
-/** What a link asks for, or null where the address is none; `fault` says what this page does not have. */
+/** What a link asks for, or null where the address is not a link; `fault` says what this page does not have. */
 const linked = () => {
   const asked = new URLSearchParams(location.hash.slice(1));
   if (!asked.has("query")) return null;

@@ -21,12 +21,7 @@ MAX_MIRROR_DIFFERENCE = 8.0
 class PageStrips:
     """The strips of a page.
 
-    Attributes:
-        data: JPEGs in base64, one per strip.
-        frames: frames in each.
-        of_item: per item the number of its strip, ``~number`` for that strip played backwards, None for none.
-        bytes: length of all ``data``.
-        places: data → number of its strip, so that equal strips are stored once.
+    ``of_item`` has for each item the number of its strip, ``~number`` for that strip played backwards, None for none.
 
     Example:
         >>> clip = np.arange(2 * 8 * 8 * 3, dtype=np.uint8).reshape(2, 8, 8, 3)
@@ -35,11 +30,11 @@ class PageStrips:
         ([0, -1], [2])
     """
 
-    data: list[str] = field(default_factory=list)
-    frames: list[int] = field(default_factory=list)
+    data: list[str] = field(default_factory=list)  # JPEGs in base64, one per strip
+    frames: list[int] = field(default_factory=list)  # in each strip
     of_item: list[int | None] = field(default_factory=list)
-    bytes: int = 0
-    places: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0  # of all ``data``
+    places: dict[str, int] = field(default_factory=dict)  # data → its number: equal strips are stored once
 
     def numbers(self) -> list[int]:
         """``of_item``, with the number of strips in place of None."""

@@ -52,7 +52,7 @@ const copyText = async (text) => {
   try {
     await navigator.clipboard.writeText(text);
     return true;
-  } catch { // a page from a disk may be refused; the older way asks nobody
+  } catch { // a page from a disk may be refused; the older way needs no permission
     const field = element("textarea", { class: "off", "aria-hidden": "true" });
     field.value = text;
     const before = document.activeElement;

@@ -24,5 +24,5 @@ __all__ = ["PK", "Topical", "Uniform"]
 
 
 def __getattr__(name: str) -> Any:
-    # When first asked for, as in rewind.losses.
+    # On first access, as in rewind.losses.
     return SAMPLERS.attribute(name)

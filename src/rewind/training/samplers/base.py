@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OPTIONS_KEY = "training.batch.sampler_options"
 
 SamplerState = Mapping[str, np.ndarray]
-"""Arrays of numbers on which the order depends; saved with the run. Rank 0 makes them, other processes get copies."""
+"""Arrays of numbers on which the order depends; saved with the run. Rank 0 computes them, the others get copies."""
 
 
 class Sampler:
@@ -28,7 +28,6 @@ class Sampler:
     Attributes:
         Options: a :class:`rewind.config.base.ConfigModel` that declares ``training.batch.sampler_options``, of which
             the constructor gets an instance; None: it has none, and its constructor no arguments.
-        refresh_every: epochs after which :meth:`refresh` is called; None: never.
 
     >>> class InOrder(Sampler):
     ...     def batches(self, item_of_caption, cluster_of_item, keys, seed, epoch, state):
@@ -39,7 +38,7 @@ class Sampler:
     """
 
     Options: ClassVar[type[ConfigModel] | None] = None
-    refresh_every: int | None = None
+    refresh_every: int | None = None  # epochs after which :meth:`refresh` is called; None: never
 
     def batches(
         self,
@@ -57,31 +56,22 @@ class Sampler:
         Args:
             item_of_caption: (n,) item of each caption.
             cluster_of_item: (m,) cluster of each item.
-            keys: ``training.batch``.
-            seed: of the run.
             epoch: counted from 0.
             state: what :meth:`prepare` or the last :meth:`refresh` returned.
         """
         raise NotImplementedError
 
     def check(self, keys: Batch) -> None:
-        """Refuse keys of ``training.batch`` that do not fit. Called before a study's first job.
-
-        Raises:
-            RewindError: naming the key.
-        """
+        """Refuse keys of ``training.batch`` that do not fit, naming the key. Called before a study's first job."""
 
     def prepare(self, data: TrainingData, keys: Batch, seed: int) -> SamplerState:
         """The state that a run begins with. Called once, before its first step, and not when it is resumed."""
         return {}
 
     def refresh(self, epoch: int, text_vectors: np.ndarray, state: SamplerState) -> SamplerState:
-        """The next state, made from the former one every ``refresh_every`` epochs.
+        """The next state, from the former one and unit vectors (n, D) of all captions under the current weights.
 
-        Args:
-            epoch: the one that begins, counted from 0.
-            text_vectors: unit vectors (n, D) of all captions under the current weights.
-            state: the former state.
+        Called every ``refresh_every`` epochs, before ``epoch``, counted from 0.
         """
         return state
 
@@ -94,14 +84,8 @@ def make_sampler(keys: Batch) -> Sampler:
     """The sampler that ``training.batch.sampler`` names, with its options.
 
     A class of the user's own need not be a subclass of :class:`Sampler`: one with the same methods will do.
-
-    Raises:
-        RewindError: if there is no such sampler, or it has no such option.
-
-    >>> type(make_sampler(Batch(sampler="pk"))).__name__
-    'PK'
     """
     sampler = make_component(SAMPLERS.find(keys.sampler), SAMPLERS, keys.sampler, keys.sampler_options, OPTIONS_KEY)
     if not hasattr(sampler, "batches"):
-        raise RewindError(f"training.batch.sampler: {keys.sampler} has no `batches(…)`, which makes a sampler.")
+        raise RewindError(f"training.batch.sampler: {keys.sampler} has no `batches(…)`, which every sampler has.")
     return with_default_hooks(sampler, Sampler)

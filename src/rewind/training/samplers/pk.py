@@ -16,11 +16,7 @@ from rewind.training.samplers.base import OPTIONS_KEY, Sampler, SamplerState
 
 
 class PKOptions(ConfigModel):
-    """Options of ``sampler: pk``.
-
-    >>> PKOptions().captions
-    2
-    """
+    """Options of ``sampler: pk``."""
 
     captions: int = config_field(2, "K: captions of one image in a batch; P is the batch size over K.", ge=1, le=64)
 
@@ -28,9 +24,6 @@ class PKOptions(ConfigModel):
 @SAMPLERS.register("pk")
 class PK(Sampler):
     """K captions of each image in a batch.
-
-    Args:
-        options: of the study; ``captions`` is K.
 
     >>> items = np.array([0, 0, 1, 1])
     >>> [sorted(items[rows].tolist()) for rows in PK(PKOptions()).batches(items, np.arange(2), Batch(size=2), 0, 0, {})]
@@ -56,9 +49,6 @@ class PK(Sampler):
         The captions of an image are shuffled and cut into groups of K, the last of which may be smaller. First come the
         first groups of all images, in random order, then the second ones, and so on; this sequence is cut into batches.
         The last batch is filled up from the beginning.
-
-        Raises:
-            RewindError: if K does not divide the batch size, or an epoch has one caption per image.
         """
         self.check(keys)
         rng = np.random.default_rng([seed, epoch])
@@ -70,11 +60,7 @@ class PK(Sampler):
         return cut_into_batches(by_item[np.lexsort((turn, rank, turn // self.captions))], keys.size)
 
     def check(self, keys: Batch) -> None:
-        """Refuse batches into which K captions of an image do not fit.
-
-        Raises:
-            RewindError: if K does not divide the batch size, or an epoch has one caption per image.
-        """
+        """Refuse a batch size that K does not divide, and K above 1 where an epoch has one caption per image."""
         if keys.size % self.captions:
             raise RewindError(
                 f"{OPTIONS_KEY}.captions: {self.captions} does not divide training.batch.size {keys.size}."

@@ -26,18 +26,14 @@ from rewind.training.samplers.base import OPTIONS_KEY, Sampler, SamplerState
 
 
 class TopicalOptions(ConfigModel):
-    """Options of the sampler.
-
-    >>> TopicalOptions(clusters=20).refresh_every
-    2
-    """
+    """Options of the sampler."""
 
     clusters: int = config_field(80, "Topics: k of k-means.", ge=2, le=10_000)
     p_topical: float = config_field(0.5, "Probability that a batch is topical.", ge=0, le=1)
     temperature: float = config_field(0.7, "A cluster is drawn with probability ∝ size^(1/temperature).", gt=0, le=10)
     max_spill: float = config_field(0.1, "Largest share of a topical batch that comes from other clusters.", ge=0, lt=1)
     refresh_every: int | None = config_field(
-        2, "Epochs after which captions are clustered anew, by their text vectors; none: never.", ge=1
+        2, "Epochs after which captions are clustered again, by their text vectors; none: never.", ge=1
     )
     features: int = config_field(1000, "Words of the TF-IDF.", ge=1)
     random_state: int = config_field(0, "Seed of k-means, the same for all runs.", **SEED_BOUNDS)
@@ -61,11 +57,7 @@ class Topical(Sampler):
         self.options, self.refresh_every = options, options.refresh_every
 
     def prepare(self, data: TrainingData, keys: Batch, seed: int) -> dict[str, np.ndarray]:
-        """Clusters by TF-IDF of the captions, without English stop words.
-
-        Raises:
-            RewindError: if there are no captions, no words in them, or a key of ``training.batch`` does not fit.
-        """
+        """Clusters by TF-IDF of the captions, without English stop words."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         self.check(keys)
@@ -85,11 +77,7 @@ class Topical(Sampler):
         return state
 
     def check(self, keys: Batch) -> None:
-        """Refuse a key of ``training.batch`` that does not fit.
-
-        Raises:
-            RewindError: naming it.
-        """
+        """Refuse a key of ``training.batch`` that does not fit."""
         if keys.twins_together:
             raise RewindError("training.batch.twins_together: cannot be combined with sampler: topical; set only one.")
 

@@ -27,9 +27,7 @@ class DatasetPlan:
     """The stages of one data set.
 
     Args:
-        dataset: its keys.
         datasets: all data sets of the run: one of vectors may be made from another.
-        studies: the studies that use it.
 
     >>> shapes = Dataset(name="shapes", source={"format": "shapes"})
     >>> DatasetPlan(shapes, {"shapes": shapes}).source_files()
@@ -56,7 +54,7 @@ class DatasetPlan:
         return self.annotations()
 
     def packed_sources(self) -> list[str]:
-        """Source files that the workflow made, as one file that can travel; ``ready.json`` says when they changed."""
+        """Source files that the workflow made, as one file that can travel; ``ready.json`` states when they changed."""
         return [Unwatched(f"{self.folder}/source.tar")] if self.keys.made_here and not self.keys.vectors else []
 
     def source_keys(self) -> dict[str, Any]:
@@ -143,7 +141,7 @@ class DatasetPlan:
         return self.keys.fingerprint("scores", include=included | self._clips_key() | self._annotation_keys())
 
     def question_files(self, probes: Iterable[str]) -> Files:
-        """Tables that probes read beside captions, by the name of the input."""
+        """Tables that probes read besides captions, by the name of the input."""
         tables = {"answers": ["answers"] * has_answers(self.keys)}
         tables["foils"] = ["foils", "proficiency"] * has_foils(self.keys)
         tables["pairs"] = ["caption_pairs"] * has_caption_pairs(self.keys)
@@ -160,11 +158,11 @@ class DatasetPlan:
     def item_table(self) -> str:
         return f"{self.folder}/items.csv"
 
-    # Vectors that are made from another data set
+    # Vectors that are computed from another data set
 
     def _made_from(self) -> MadeFrom:
         source = self.keys.source
-        assert isinstance(source, EmbeddingsSource) and source.made_from  # the rule is of such data sets
+        assert isinstance(source, EmbeddingsSource) and source.made_from  # the rule exists only for such data sets
         return source.made_from
 
     def _origin(self, made_from: MadeFrom) -> DatasetPlan:
@@ -220,7 +218,7 @@ class DatasetPlan:
         return user_files(self.encodings[encoding].files())
 
     def foil_encoding_gpus(self, encoding: str) -> int:
-        """Of a job that encodes texts in one process."""
+        """GPUs of a job that encodes texts in one process."""
         return min(1, self.encoding_gpus(encoding))
 
     def encoding_keys(self, encoding: str) -> dict[str, Any]:
@@ -238,7 +236,7 @@ class DatasetPlan:
         return {"batch_size": self.encodings[encoding].batch_size, "require_gpu": require_gpu}
 
     def _most(self, encoding: str, key: str) -> int:
-        """The most that a study asks for which wants these vectors."""
+        """The highest value of a key in the studies that want these vectors."""
         wanting = [s for s in self._studies if encoding in {e.folder() for e in s.encodings().values()}]
         return max(int(getattr(study.resources, key)) for study in wanting)
 
@@ -248,7 +246,7 @@ class DatasetPlan:
         return f"prepare_{self.name}"
 
     def shard_group(self) -> str | None:
-        """The same for its clips, where they are so few that one job makes them; else their jobs run side by side."""
+        """The group of its clips, where one job makes them all; else their jobs run side by side."""
         return self.preparation_group() if self.keys.vectors or self.keys.media.shards == 1 else None
 
     def captions_group(self) -> str:
@@ -261,11 +259,11 @@ class DatasetPlan:
         return attempt * memory.annotation_job_mb(self.keys)
 
     def clip_memory(self, attempt: int) -> int:
-        """Of jobs that decode: a clip's frames are held while it is reversed, by each worker."""
+        """Memory of jobs that decode: a clip's frames are held while it is reversed, by each worker."""
         return attempt * (2000 + 1000 * self.keys.media.workers)
 
     def encode_dataset_memory(self, attempt: int) -> int:
-        """Annotations, and the networks that encode."""
+        """Memory for annotations and for the networks that encode."""
         return self.annotation_memory(attempt) + attempt * 4000
 
     def encoding_memory(self, encoding: str, attempt: int) -> int:

@@ -19,7 +19,7 @@ Files = dict[str, Any]
 
 
 def user_files(paths: Iterable[str | None]) -> list[str]:
-    """Files that a key names; what rules made (vectors of a model by name, say) is not a file of the user's.
+    """Files that a key names; an output of a rule (vectors of a model by name, say) is not a file of the user's.
 
     >>> [type(path).__name__ for path in user_files(["captions.csv", None, "results/data/clips/made/train.npz"])]
     ['UserFile', 'str']
@@ -28,5 +28,5 @@ def user_files(paths: Iterable[str | None]) -> list[str]:
 
 
 def json_files(names: Iterable[str | None]) -> list[str]:
-    """Of names of architectures, those that are files."""
+    """The names of architectures that are files."""
     return [name for name in names if name and name.endswith(".json")]

@@ -8,13 +8,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from rewind.analyses.base import Ask, Rule
 from rewind.config import Dataset, Study
 from rewind.config.base import Affects, ConfigModel
 from rewind.errors import RewindError
 from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.code_hash import StageCode, store_code_hash
 from rewind.workflow.plan.dataset import DatasetPlan
-from rewind.workflow.plan.files import UserFile
+from rewind.workflow.plan.files import Files, UserFile
 from rewind.workflow.plan.study import StudyPlan
 from rewind.workflow.stages import CodeDependencies
 from rewind.workflow.user_inputs import UserInputs
@@ -32,10 +33,10 @@ class CodeHashes(NamedTuple):
     def of_job(self, stage: str, dependencies: CodeDependencies, wildcards: Mapping[str, str]) -> str:
         """The hash of the code that computes a job's output."""
         definitions = self.code.parts(stage, dependencies)
-        # Files are not taken from the rule's input: Snakemake compares no parameter that was made from it.
+        # Files are not taken from the rule's input: Snakemake compares no parameter that was computed from it.
         own = [path for path in dependencies.files if isinstance(path, UserFile)]
         current = store_code_hash(stage, definitions | self.files.parts(own))
-        # Where somebody accepted an edit, the output keeps the hash that it was made with.
+        # Where a user accepted an edit, the output keeps the hash that it was computed with.
         return self.accepted.recorded(stage, wildcards, current)
 
 
@@ -64,11 +65,9 @@ class WorkflowPlan:
     ) -> None:
         """
         Args:
-            studies, datasets: by name.
             chosen_frames: study → the sweep's choice, see :class:`StudyPlan`.
             chosen_keys: study, method and seed of trials → the keys that they chose.
             as_input: puts Snakemake's flags on :class:`Unwatched` files and :class:`UserFile`.
-            code: where code hashes come from.
             error: what is raised for a file that the study does not make.
         """
         self.datasets = {
@@ -102,8 +101,7 @@ class WorkflowPlan:
     def studies_with(self, *runs: str) -> str:
         """Names of studies as a pattern that also looks ahead to the method in a run's path, ``<study>/…/<method>/…``.
 
-        Args:
-            runs: which kinds the run may be of, see :meth:`StudyPlan.kind_of_run`.
+        ``runs`` are kinds of runs, see :meth:`StudyPlan.kind_of_run`.
         """
         patterns = []
         for name, plan in self.studies.items():
@@ -115,9 +113,7 @@ class WorkflowPlan:
     def key(self, name: str, stage: Affects = "report") -> Callable[[Any], Any]:
         """A function of wildcards: a key of the study or data set, such as ``statistics.pairs``.
 
-        Args:
-            name: path of the key.
-            stage: of a block, the keys that results of this stage depend on.
+        It returns only the keys of a block that results of ``stage`` depend on.
         """
 
         def value(wildcards: Any) -> Any:
@@ -139,9 +135,7 @@ class WorkflowPlan:
     def code(self, rule: str, stage: str = "") -> Callable[[Any], str]:
         """A function of wildcards: the hash of the code that computes a rule's output.
 
-        Args:
-            rule: which code depends on keys of the study, see :meth:`StudyPlan.code_dependencies`.
-            stage: whose code it is, if it is not called like the rule.
+        ``stage`` is the stage whose code it is, if it is not named like the rule.
         """
 
         def code_hash(wildcards: Any) -> str:
@@ -156,6 +150,37 @@ class WorkflowPlan:
         stage = "image" if self.datasets[wildcards.dataset].keys.items == "images" else "clip"
         return self.code(stage)(wildcards)
 
+    def analysis_inputs(self, rule: Rule) -> Callable[[Any], Files]:
+        """A function of wildcards: the files of an analysis' job."""
+        return lambda wildcards: {name: self._answer(wildcards, ask) for name, ask in rule.inputs.items()}
+
+    def analysis_outputs(self, rule: Rule, report: Callable[..., Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Paths of what an analysis' job writes, without a name and by name.
+
+        ``report`` is Snakemake's flag of files that are in its report.
+        """
+
+        def shown(path: str, category: str) -> Any:
+            caption = f"../report/{rule.name}.rst" if rule.function.startswith("rewind.") else None
+            return report(path, category=category, caption=caption)
+
+        paths = {name: f"results/{{study}}/{file}" for name, file in rule.output.items()}
+        named = {name: shown(path, "Results") if name in rule.reported else path for name, path in paths.items()}
+        stem = f"results/{{study}}/figures/{rule.picture}"
+        drawn = [shown(f"{stem}.png", "Figures"), shown(f"{stem}.pdf", "Figures"), f"{stem}.svg"] * bool(rule.picture)
+        return drawn + [path for name, path in named.items() if not name], {n: p for n, p in named.items() if n}
+
+    def analysis_params(self, rule: Rule) -> dict[str, Callable[..., Any]]:
+        """Name of a parameter of an analysis → a function of wildcards."""
+
+        def param(ask: Ask) -> Callable[[Any], Any]:
+            return lambda wildcards: _plain(self._answer(wildcards, ask))
+
+        own = {"metrics": self.untracked("own_metrics")} if rule.own_metrics else {}
+        if not rule.function.startswith("rewind."):
+            own["analyses"] = lambda wildcards, input: list(self._plan_of(wildcards).keys.analyses)
+        return {name: param(ask) for name, ask in rule.params.items()} | own | {"code": self.code(rule.name)}
+
     def accepted(self, wildcards: Any) -> list[str]:
         """What tables say of edits that somebody declared to change no number."""
         assert self._code is not None
@@ -169,8 +194,7 @@ class WorkflowPlan:
     def execution(self, spec: str = "") -> Callable[[Any, Any], dict[str, Any]]:
         """Such a parameter: the keys that a job needs although its results do not depend on them.
 
-        Args:
-            spec: the method of a study's plan that answers with the keys of the run.
+        ``spec`` is the method of a study's plan that returns the keys of the run.
         """
 
         def value(wildcards: Any, input: Any) -> dict[str, Any]:
@@ -204,8 +228,11 @@ class WorkflowPlan:
             elif hasattr(wildcards, parameter.name):
                 value = str(getattr(wildcards, parameter.name))
                 values[parameter.name] = int(value) if parameter.name in NUMBERS else value
+        return self._answer(wildcards, lambda plan: method(**values))
+
+    def _answer(self, wildcards: Any, ask: Ask) -> Any:
         try:
-            return self._as_input(method(**values))
+            return self._as_input(ask(self._plan_of(wildcards)))
         except RewindError as error:
             raise self._error(str(error)) from None
 

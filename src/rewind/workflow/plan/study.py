@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rewind.analyses import analyses_of, module_of
+from rewind.analyses.base import Analysis
 from rewind.config import Backbone, Method, RunSpec, Study
 from rewind.config.dataset import EmbeddingsSource
 from rewind.config.encoders import Encoding
@@ -22,7 +24,7 @@ from rewind.hashing import stable_hash
 from rewind.io.files import read_json
 from rewind.registry import BACKBONES, ENCODERS, HEADS, LOSSES, MODELS, SAMPLERS, head_modules
 from rewind.report.page.document import assets_hash
-from rewind.report.render import templates_hash
+from rewind.tables.render import templates_hash
 from rewind.workflow import memory
 from rewind.workflow.config import zero_shot_file
 from rewind.workflow.plan.dataset import DatasetPlan
@@ -30,11 +32,11 @@ from rewind.workflow.plan.files import Files, Unwatched, json_files, user_files
 from rewind.workflow.stages import RULES, CodeDependencies
 
 TRIAL_DIGITS = 8  # of the hash by which a trial is named
-# Minutes, for schedulers, where they depend on the study; fixed ones stand in the profiles.
+# Minutes, for schedulers, where they depend on the study; fixed ones are in the profiles.
 TRAINING_MINUTES, ENCODING_MINUTES, SHORT_MINUTES = 1440, 720, 60
 
-PICTURES = ("intervals", "intervals_column", "pairs", "gap", "training_curves", "rank_curve", "ranks", "order")
 BLIND_REASON = "it sees too little to search"
+PICTURES = ("intervals", "intervals_column", "pairs", "gap", "training_curves", "rank_curve", "ranks")  # of every study
 PICTURES_OF_A_RUN = ("examples", "heatmap", "embedding")
 DRAWN_OF_A_RUN = ("heatmap", "embedding")  # also as SVG
 
@@ -43,11 +45,8 @@ class StudyPlan:
     """The stages of one study.
 
     Args:
-        study: its keys.
-        dataset: the plan of its data set.
         chosen_frames: the sweep's choice of ``max_frames``; it may raise where the sweep is not up to date.
-        results: folder of all results.
-        chosen_keys: method and seed of trials → the keys that they chose; it may raise likewise.
+        chosen_keys: method and seed of trials → the keys that they chose; it may raise, too.
 
     >>> from rewind.config import Dataset
     >>> shapes = Dataset(name="shapes", source={"format": "shapes"})
@@ -72,19 +71,18 @@ class StudyPlan:
         self._chosen_frames = chosen_frames or (lambda: int(read_json(self.best_file)["max_frames"]))
         self._chosen_keys = chosen_keys or (lambda method, seed: read_json(self._choice_file(method, seed))["keys"])
 
-    # What it is for
+    # Targets
 
     def targets(self) -> list[str]:
         """Its tables, its pictures, and the page that holds them."""
         folder = self.folder
-        return [f"{folder}/batches.csv"] * bool(self.topical_runs()) + [
+        return [
             f"{folder}/tables",
             f"{folder}/figures/intervals.png",
             f"{folder}/figures/examples.png",
             *(f"{folder}/figures/{method}/examples.png" for method in self.keys.also_pictured()),
             f"{folder}/report.html",
-            *self.gap_pictures(),
-            *(f"{folder}/figures/groups_{setting}.png" for setting in self.group_settings()),
+            *(f"{folder}/figures/{name}.png" for name in self.analysis_pictures()),
         ]
 
     def targets_on_request(self) -> list[str]:
@@ -190,9 +188,6 @@ class StudyPlan:
     def test_captions(self) -> str:
         return self.captions("test")["test"]
 
-    def gap_captions(self) -> list[str]:
-        return list(self.captions("valid", "test").values())
-
     def item_table(self) -> str:
         return self.dataset.item_table
 
@@ -235,7 +230,7 @@ class StudyPlan:
 
     def pixel_files(self, *numbers: int) -> Files:
         """Where frames are read from: the stores for these numbers of them, or clips."""
-        # Other jobs read too few clips to be worth a store, but read what is there.
+        # Other jobs read too few clips to be worth a store, but read an existing one.
         wanted = self._stored_numbers() if self.keys.frames.store else []
         stores = [f"{self.folder}/frames/frames{n}" for n in numbers if n in wanted]
         if not stores:
@@ -297,7 +292,7 @@ class StudyPlan:
 
     def sanity_method(self) -> str:
         """The method that is over-fitted."""
-        assert self.keys.sanity  # the rule is of studies that have the check
+        assert self.keys.sanity  # the rule exists only for studies that have the check
         return self.keys.sanity.method or self.keys.trained()[0]
 
     def sanity_items(self) -> Files:
@@ -339,7 +334,7 @@ class StudyPlan:
         return self._shared_spec(keys.method.model_copy(update={"training": keys.training}), evaluation)
 
     def _shared_spec(self, method: Method, evaluation: Evaluation) -> RunSpec:
-        """Of what is made for several methods: keys of none, as noise in the place of clips, are in it."""
+        """Keys of what several methods share, without keys of single methods, such as noise in the place of clips."""
         keys = self.keys
         return RunSpec(backbone=keys.backbone, frames=keys.frames, text=keys.text, evaluation=evaluation, method=method)
 
@@ -362,7 +357,7 @@ class StudyPlan:
         """The part of a path that names a seed's towers, where the study has such."""
         if bool(part) != by_seed:
             towers, how = ("the same towers for all seeds", "without") if part else ("towers of each seed", "with")
-            raise RewindError(f"{self.name} has {towers}: ask for the file {how} seed<k>/ in its path.")
+            raise RewindError(f"{self.name} has {towers}: request the file {how} seed<k>/ in its path.")
         return part
 
     def feature_items(self, frames: int) -> Files:
@@ -433,7 +428,7 @@ class StudyPlan:
         return f"{self.folder}/sweep/{method}/seed{seed}/choice.json"
 
     def _choice_of_run(self, method: str, seed: int) -> str | list[str]:
-        """The same; a finished run is stale only where other keys were chosen than its own."""
+        """:meth:`choice`; a finished run is stale only where other keys were chosen than its own."""
         path = self.choice(method, seed)
         if not isinstance(path, str):
             return path
@@ -453,7 +448,7 @@ class StudyPlan:
         """What a run learns from; for precomputed vectors and scores, what is checked of them."""
         if not self.method(method).precomputed:
             return self._learning_inputs(method, seed) | {"tuned": self._choice_of_run(method, seed)}
-        # Ids of all splits are known ids; what made the vectors says what tables must tell of them.
+        # Ids of all splits are known ids; the record of vectors holds notes for the tables.
         files = self._precomputed_inputs(method, seed) | self.captions("valid")
         return files | {"encoded": self._encoding_records(files["brought"])}
 
@@ -496,7 +491,7 @@ class StudyPlan:
         }
 
     def _encoding_records(self, paths: Iterable[str]) -> list[str]:
-        """The records beside vectors that rules make by name."""
+        """The records next to vectors that rules make by name."""
         made = f"{self.dataset.folder}/vectors/"
         folders = dict.fromkeys(path.rpartition("/")[0] for path in paths if path.startswith(made))
         return [f"{folder}/record.json" for folder in folders]
@@ -563,7 +558,7 @@ class StudyPlan:
 
     def rerank_keys(self, method: str) -> dict[str, Any]:
         rerank = self.method(method).rerank
-        assert rerank is not None  # the rule is of such methods alone
+        assert rerank is not None  # the rule exists only for such methods
         return rerank.fingerprint("scores")
 
     def rank_files(self) -> list[str]:
@@ -577,21 +572,6 @@ class StudyPlan:
 
     def run_histories(self) -> list[str]:
         return self.per_run("runs/{method}/seed{seed}/history.csv")
-
-    def cosine_files(self) -> list[str]:
-        return self.per_run("cosines/{method}/seed{seed}.npz")
-
-    def topical_runs(self) -> list[RunKey]:
-        """Runs whose histories say what their batches were."""
-        chosen = [m for m in self.keys.trained() if self.method(m).training.batch.sampler == "topical"]
-        return [(method, seed) for method, seed in self.runs() if method in chosen]
-
-    def topical_histories(self) -> list[str]:
-        return self.per_run("runs/{method}/seed{seed}/history.csv", self.topical_runs())
-
-    def group_settings(self) -> list[str]:
-        """Settings whose results are shown by group: all, where captions are in groups."""
-        return list(self.keys.evaluation.settings) if self.dataset.has_groups else []
 
     # Zero-shot classification
 
@@ -618,38 +598,12 @@ class StudyPlan:
         """Every run that has towers."""
         return [(method, seed) for method, seed in self.runs() if method in self.keys.with_towers()]
 
-    def zero_shot_files(self) -> list[str]:
-        return self.per_run("zero_shot/{method}/seed{seed}.npz", self.zero_shot_runs())
-
     def order_setting(self) -> str:
         return self.keys.order_setting()
 
     def order_runs(self) -> list[RunKey]:
         """Every run that is shown frames in another order."""
         return [(method, seed) for method, seed in self.runs() if method in self.keys.order_methods()]
-
-    def order_files(self) -> list[str]:
-        return self.per_run("order/{method}/seed{seed}.parquet", self.order_runs())
-
-    def order_ranks(self) -> list[str]:
-        """Ranks of the same runs on the clips as they are."""
-        return self.per_run("ranks/{method}/seed{seed}.parquet", self.order_runs())
-
-    def transductive_runs(self) -> list[RunKey]:
-        return [(method, seed) for method, seed in self.runs() if method in self.keys.transductive_methods()]
-
-    def transductive_similarity(self) -> list[str]:
-        return self.per_run("similarity/{method}/seed{seed}.npz", self.transductive_runs())
-
-    def transductive_ranks(self) -> list[str]:
-        """Ranks of the same runs by their own scores."""
-        return self.per_run("ranks/{method}/seed{seed}.parquet", self.transductive_runs())
-
-    def transductive_setting(self) -> str:
-        return self.keys.transductive_setting()
-
-    def transductive_scales(self) -> dict[str, float | None]:
-        return {name: self.keys.inverse_temperature(name) for name in self.keys.transductive_methods()}
 
     def probes_of(self, method: str) -> list[str]:
         return self.keys.probes_of(method)
@@ -658,11 +612,8 @@ class StudyPlan:
         """Every run that is probed."""
         return [(method, seed) for method, seed in self.runs() if method in self.keys.probed_methods()]
 
-    def probe_files(self) -> list[str]:
-        return self.per_run("probes/{method}/seed{seed}.parquet", self.probed_runs())
-
     def probe_inputs(self, method: str, seed: int) -> Files:
-        """What a run's probes read beside its scores: its model and its data, and what the data set asks."""
+        """What a run's probes read besides its scores: its model and its data, and what the data set asks."""
         probes = self.probes_of(method)
         if self._scores_tell(method):
             files: Files = {"item_table": self.item_table(), **self.captions("test")}
@@ -684,7 +635,7 @@ class StudyPlan:
     # The verdict
 
     def _verdict(self) -> Verdict:
-        assert self.keys.tables.verdict  # the rules are of studies that have one
+        assert self.keys.tables.verdict  # the rules exist only for studies that have one
         return self.keys.tables.verdict
 
     def timed_methods(self) -> list[str]:
@@ -703,17 +654,8 @@ class StudyPlan:
             name: self.keys.run_spec(name, self.method(name).training).fingerprint() for name in self.timed_methods()
         }
 
-    def verdict_setting(self) -> str:
-        return self._verdict().where(self.keys.evaluation.settings)
-
     def first_seed(self) -> int:
         return self.keys.seeds[0]
-
-    def controlled_runs(self) -> list[RunKey]:
-        """Runs of the verdict's methods and of their counterparts."""
-        control = self._verdict().control
-        methods = [*self.timed_methods(), *(control.values() if control else ())]
-        return [run for run in self.runs() if run[0] in methods]
 
     # The translator
 
@@ -768,52 +710,32 @@ class StudyPlan:
             "best": self.best_file,
             "videos": f"{self.dataset.folder}/videos/report.csv",
         }
-        if self.keys.blind_methods():
-            files["blind"] = f"{self.folder}/statistics/blind.csv"
-        if self.keys.evaluation.probes:
-            files["probes"] = f"{self.folder}/statistics/probes.csv"
-        if self.keys.evaluation.order:
-            files["frame_order"] = f"{self.folder}/statistics/order.csv"
-        if self.keys.evaluation.transductive:
-            files["transductive"] = f"{self.folder}/statistics/transductive.csv"
+        for analysis in self.analyses():
+            results = {name: one for name, one in analysis.results.items() if one.applies(self)}
+            files |= {name: f"{self.folder}/{result.file}" for name, result in results.items()}
         if self.keys.pretraining:
             files["pretraining"] = self.pretraining_records()
-        return files | self.gap_files()
-
-    def gap_files(self) -> Files:
-        """Files of the cosine gap, where the study asks for it."""
-        if not self.keys.evaluation.cosine_gap:
-            return {}
-        return {
-            "gap_runs": f"{self.folder}/cosine_gap.csv",
-            "gap_intervals": f"{self.folder}/statistics/cosine_gap.csv",
-            "gap_pairs": f"{self.folder}/statistics/cosine_gap_pairs.csv",
-            "gap_counts": f"{self.folder}/cosine_counts.csv",
-        }
+        return files
 
     def table_files(self) -> Files:
         """What only some studies' tables show, and their answer says."""
-        verdict, files = self.keys.tables.verdict, Files()
-        if self.group_settings():
-            files["group_results"] = f"{self.folder}/statistics/groups.csv"
-        if self.keys.evaluation.zero_shot:
-            files["zero_shot"] = f"{self.folder}/statistics/zero_shot.csv"
-            files["zero_shot_pairs"] = f"{self.folder}/statistics/zero_shot_pairs.csv"
-        if verdict:
-            files["step_time"] = f"{self.folder}/step_time.csv"
+        files = Files()
         if trials := [Path(path).with_name("trials.csv").as_posix() for path in self._choice_files(self.runs())]:
             files["trials"] = list(dict.fromkeys(trials))
-        if verdict and verdict.control:
-            files["control"] = f"{self.folder}/statistics/control.csv"
         return files
-
-    def gap_pictures(self) -> list[str]:
-        return [f"{self.folder}/figures/cosine_gap.png"] if self.keys.evaluation.cosine_gap else []
 
     def _pictures(self) -> tuple[str, ...]:
         """Names of the pictures of all runs."""
-        groups = tuple(f"groups_{setting}" for setting in self.group_settings())
-        return PICTURES + ("batches",) * bool(self.topical_runs()) + groups
+        return (*PICTURES, *self.analysis_pictures())
+
+    def analyses(self) -> list[Analysis]:
+        """What it asks for besides its scores."""
+        return [analysis for analysis in analyses_of(self.keys).values() if analysis.applies(self)]
+
+    def analysis_pictures(self) -> list[str]:
+        """Names of the pictures that rules of its analyses draw."""
+        rules = [rule for analysis in self.analyses() for rule in analysis.rules if rule.applies(self)]
+        return [name for rule in rules for name in rule.captions(self.keys)]
 
     def page_pictures(self) -> list[str]:
         twins = ("twin_examples",) * ("binary" in self.keys.evaluation.settings)
@@ -824,7 +746,7 @@ class StudyPlan:
         return [self.pictured_similarity(method) for method in self.keys.compared_with_twins()]
 
     def twin_methods(self) -> list[str]:
-        """What tables call them."""
+        """Names of those methods in tables."""
         return [self._label(method) for method in self.keys.compared_with_twins()]
 
     def pictured_label(self) -> str:
@@ -836,8 +758,7 @@ class StudyPlan:
 
     def page_drawings(self) -> list[str]:
         """Pictures of the page as SVG."""
-        drawn = [f"{self.folder}/figures/{name}.svg" for name in self._pictures() + DRAWN_OF_A_RUN]
-        return drawn + [path.removesuffix(".png") + ".svg" for path in self.gap_pictures()]
+        return [f"{self.folder}/figures/{name}.svg" for name in self._pictures() + DRAWN_OF_A_RUN]
 
     def table_templates(self) -> str:
         """A hash of the templates of tables."""
@@ -872,7 +793,7 @@ class StudyPlan:
     # Threads, GPUs and minutes
 
     def one_gpu(self) -> int:
-        """Of a job that is one process, which uses one GPU."""
+        """GPUs of a job that is one process: one, if the study uses any."""
         return min(1, self.keys.resources.gpus)
 
     def training_gpus(self, method: str) -> int:
@@ -910,15 +831,12 @@ class StudyPlan:
         return {setting: BLIND_REASON for setting in self.keys.evaluation.settings if setting != "binary"}
 
     def blind_gpus(self, method: str) -> int:
-        """Of a job that encodes frames, unless their features are cached."""
+        """GPUs of a job that encodes frames, unless their features are cached."""
         keys = self.method(method)
         return 0 if keys.model == "caption_only" or "visual" in keys.training.freeze else self.one_gpu()
 
     def blind_minutes(self, method: str) -> int:
         return ENCODING_MINUTES if self.blind_gpus(method) else SHORT_MINUTES
-
-    def blind_methods(self) -> list[str]:
-        return self.keys.blind_methods()
 
     def _encodes_nothing(self, method: str) -> bool:
         """Chance, word counts and closed forms on vectors."""
@@ -932,7 +850,7 @@ class StudyPlan:
         return 0 if self._encodes_nothing(method) else self.keys.resources.gpus
 
     def encoding_gpus(self, method: str) -> int:
-        """The same of a job that is one process."""
+        """GPUs of a job that encodes test data in one process."""
         return min(1, self.sharing_gpus(method))
 
     def encoding_minutes(self, method: str) -> int:
@@ -941,7 +859,7 @@ class StudyPlan:
     # Memory in MB; an attempt after the first asks for as much again
 
     def model_memory(self, attempt: int) -> int:
-        """Of jobs that run a model: what the study says."""
+        """Memory of jobs that run a model, as the study sets it."""
         return attempt * self.keys.resources.mem_mb
 
     def decoding_memory(self, attempt: int) -> int:
@@ -956,11 +874,14 @@ class StudyPlan:
     def whole_matrix_memory(self, attempt: int) -> int:
         return attempt * memory.whole_matrix_job_mb(self.dataset.keys, self.keys, self._results)
 
+    def little_memory(self, attempt: int) -> int:
+        return attempt * memory.BASE_MB
+
     def ranks_memory(self, attempt: int) -> int:
         return attempt * memory.ranks_job_mb(self.dataset.keys, self.keys, self._results)
 
     def page_memory(self, attempt: int) -> int:
-        """Of jobs that read all ranks and every matrix, one after the other."""
+        """Memory of jobs that read all ranks and every matrix, one after the other."""
         both = memory.ranks_job_mb(self.dataset.keys, self.keys, self._results) - memory.BASE_MB
         return self.matrix_memory(attempt) + attempt * both
 
@@ -973,14 +894,17 @@ class StudyPlan:
     def code_dependencies(self, rule: str, method: str = "", seed: int | None = None) -> CodeDependencies:
         """What a stage's code depends on besides its script: what keys name, and files of the user's."""
         named = self._named_code(rule, method, seed)
-        if rule not in RULES or not RULES[rule].metrics:  # a part of a rule is none
+        if rule not in RULES or not RULES[rule].metrics:  # parts of rules have no entry
             return named
         return replace(named, modules=[*named.modules, *self.keys.metrics])
 
     def _named_code(self, rule: str, method: str, seed: int | None) -> CodeDependencies:
-        """The same, without the study's own metrics."""
+        """:meth:`code_dependencies` without the study's own metrics."""
         study = self.keys
         match rule:
+            case "tables" | "page":
+                # All of them are asked whether they have something to show.
+                return CodeDependencies([module_of(name) for name in analyses_of(study)])
             case "train" | "untrained_run":
                 return self._trained(self._candidates(method), seed, self._zero_shot_in_training())
             case "trial":
@@ -1025,14 +949,14 @@ class StudyPlan:
         return self.method(method).model_copy(update={"training": training})
 
     def _trained(self, methods: Sequence[Method], seed: int | None, zero_shot: bool = False) -> CodeDependencies:
-        """Of a stage that trains methods."""
+        """Dependencies of a stage that trains methods."""
         modules = [module for method in methods for module in self._trained_modules(method)]
         files = [*self._model_files(methods, seed), *self.weights()]
         files += self.zero_shot_images() if zero_shot else []
         return CodeDependencies(modules, zero_shot, files=files)
 
     def _scored(self, names: Sequence[str], seed: int | None, files: Sequence[str] = ()) -> CodeDependencies:
-        """Of a stage that runs models of methods; how they were trained is not part of it."""
+        """Dependencies of a stage that runs models of methods; how they were trained is not part of them."""
         methods = [self.method(name) for name in names]
         modules = [m for name in names for method in self._candidates(name) for m in self._model_modules(method)]
         return CodeDependencies(modules, files=[*files, *self._model_files(methods, seed)])
@@ -1046,7 +970,7 @@ class StudyPlan:
         return modules + head_modules(method.model, method.head)
 
     def _trained_modules(self, method: Method) -> list[str]:
-        """The same, with its loss and its sampler."""
+        """Modules of a method's model, its loss and its sampler."""
         training = method.training
         return [
             *self._model_modules(method),

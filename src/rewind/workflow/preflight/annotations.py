@@ -22,11 +22,10 @@ from rewind.data.splits import check_split_overlap, shared_clusters
 from rewind.errors import RewindError
 from rewind.evaluation.twins import why_not_in_binary
 from rewind.hashing import stable_hash
-from rewind.io.cache import JsonCache
+from rewind.io.cache import JsonCache, file_stamp
 from rewind.video.sources import annotation_files
 from rewind.workflow.code_hash import library_hash
 from rewind.workflow.preflight.files import absent_sources
-from rewind.workflow.preflight.models import file_stamp
 from rewind.workflow.queries import known_annotations
 
 MAX_ANNOTATION_BYTES = 200 * 10**6  # larger annotation files are left to a job
@@ -37,10 +36,6 @@ SplitCounts = dict[str, list[int]]
 
 def count_items(dataset: Dataset, cache: JsonCache) -> SplitCounts | None:
     """Originals and twins of every split, where that is possible before any job; None where only a job can tell.
-
-    Args:
-        dataset: a data set whose keys are valid.
-        cache: earlier counts; new ones are added.
 
     Raises:
         RewindError: for annotations that the format refuses, overlapping splits or faulty groups.
@@ -103,7 +98,7 @@ def opposites_faults(study: Study, dataset: Dataset, cache: JsonCache) -> list[s
     faults = []
     for path in filter(None, keys):
         if not Path(path).is_file():
-            continue  # told by the check of files
+            continue  # reported by the check of files
         stamps = [file_stamp(name) for name in (*annotation_files(dataset), path)]
         cache_key = stable_hash(library_hash(), dataset.model_dump(mode="json"), stamps)
         try:
@@ -159,8 +154,8 @@ def missing_splits(study: Study, dataset: Dataset, counts: SplitCounts) -> Itera
             )
     if "binary" in study.evaluation.settings and counts["test"][1] and not counts["test"][2]:
         yield (
-            f"{where}: no caption of the split 'test' tells a clip from its reverse, because none of the reverse is "
-            "there or they are the same word for word: correct reverse_caption, or remove binary from "
+            f"{where}: no caption of the split 'test' tells a clip from its reverse, because the reverse has none "
+            "or they are the same word for word: correct reverse_caption, or remove binary from "
             "evaluation.settings"
         )
 
@@ -168,12 +163,7 @@ def missing_splits(study: Study, dataset: Dataset, counts: SplitCounts) -> Itera
 def annotation_faults(
     studies: Mapping[str, Study], datasets: Mapping[str, Dataset], cache: JsonCache
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Study → what its data set's annotations lack; data set → why its annotations cannot be read.
-
-    Args:
-        studies, datasets: those whose keys are valid.
-        cache: see :func:`count_items`.
-    """
+    """Study → what its data set's annotations lack; data set → why its annotations cannot be read."""
     of_studies: dict[str, list[str]] = {}
     of_datasets: dict[str, list[str]] = {}
     for name, dataset in datasets.items():

@@ -25,52 +25,39 @@ from rewind.workflow.preflight.faults import FaultCollector
 
 STUDY_CONFIG, DATASET_CONFIG = "config/studies/{}.yaml", "config/datasets/{}.yaml"
 CACHE_FILE = Path(".snakemake/rewind/preflight.json")
-"""What passed before, beside Snakemake's own records."""
+"""What passed before, next to Snakemake's own records."""
 Faults = Mapping[str, Sequence[str]]
 """File → what is wrong in it, each ``key: what is wrong; what to do`` without a full stop."""
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """What checks look at. The last four are known when jobs are planned.
-
-    Attributes:
-        studies, datasets: those whose keys are valid, by name.
-        targets: the command line: a submission needs a file that nothing else does.
-        cache: what passed before, by all that it depends on.
-        lost: clips' shards that were made and are not there any more.
-        planned: rule, outputs and origin of every job that is to run (:func:`rewind.workflow.checksums.job_origin`).
-        local: whether jobs run on this machine, and not on nodes that may have more GPUs.
-        slurm: settings of Snakemake's Slurm plugin; None where it is not used.
-    """
+    """What checks look at. The last four are known when jobs are planned."""
 
     studies: Mapping[str, Study]
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
-    targets: Sequence[str] = ()
-    cache: JsonCache = field(default_factory=JsonCache)
-    lost: Sequence[str] = ()
-    planned: Sequence[tuple[str, Sequence[str], str]] = ()
-    local: bool = False
-    slurm: Any = None
+    targets: Sequence[str] = ()  # the command line: a submission needs a file that nothing else does
+    cache: JsonCache = field(default_factory=JsonCache)  # what passed before, by all that it depends on
+    lost: Sequence[str] = ()  # clips' shards that were written and are now missing
+    planned: Sequence[tuple[str, Sequence[str], str]] = ()  # rule, outputs and job_origin of every job that is to run
+    local: bool = False  # whether jobs run on this machine, and not on nodes that may have more GPUs
+    slurm: Any = None  # settings of Snakemake's Slurm plugin; None where it is not used
 
 
 class Check(NamedTuple):
     """A check before the first job.
 
     Attributes:
-        name: what is checked.
-        needs: the attribute of :class:`Preflight` without which there is nothing to check.
         when: ``read``, whenever the workflow is read: all faults are told together; or ``start``, just before the first
             job: the first check that finds something ends it.
         run: returns what is wrong by file; what is not a fault of a file it raises.
-        only_once: whether later checks are silent about the keys that it refuses.
     """
 
     name: str
-    needs: str
+    needs: str  # the attribute of :class:`Preflight` without which there is nothing to check
     when: Literal["read", "start"]
     run: Callable[[Preflight], Faults]
-    only_once: bool = False
+    only_once: bool = False  # whether later checks are silent about the keys that it refuses
 
 
 def dataset_files(inputs: Preflight) -> Faults:
@@ -194,8 +181,6 @@ def run_checks(when: Literal["read", "start"], inputs: Preflight, faults: FaultC
     """Run the checks of :data:`CHECKS` that are due, in their order.
 
     Args:
-        when: which are due.
-        inputs: what they look at.
         faults: what was found before them, and is told with what they find.
 
     Raises:

@@ -39,16 +39,13 @@ def status_fault(status_command: str | None, first_check: int | None) -> str:
 
 
 def gpus_of_largest_node() -> int:
-    """GPUs of the node that has most of them; 0 if no node has any, or Slurm does not say."""
+    """GPUs of the node that has most of them; 0 if no node has any, or Slurm does not tell."""
     _, gres = _run_command("sinfo", "-h", "-o", "%G")
     return max_gpus_per_node(gres or "")
 
 
 def max_gpus_per_node(listed: str) -> int:
-    """The largest number of GPUs of one node; 0 if there are none.
-
-    Args:
-        listed: generic resources of nodes as ``sinfo -o %G`` prints them, one node type per line.
+    """The largest number of GPUs of one node, of node types as ``sinfo -o %G`` prints them, one per line.
 
     >>> max_gpus_per_node("gpu:a100:4(S:0-1),gpu:v100:2")
     6

@@ -12,11 +12,6 @@ from rewind.errors import ConfigErrors, RewindError
 class FaultCollector:
     """Faults by file, in the order in which files are read.
 
-    Attributes:
-        files: path → faults, each beginning with its key.
-        drafts: path → the file's content without its faulty keys, so that later checks can go on.
-        left_out: path → keys about which nothing more is to be reported.
-
     >>> faults = FaultCollector()
     >>> faults.add("a.yaml", ["text: a.txt: cut off"], only_once=True)
     >>> faults.add("a.yaml", ["text.words: a.txt: no words", "seeds: none are given"])
@@ -25,15 +20,14 @@ class FaultCollector:
     """
 
     def __init__(self) -> None:
-        self.files: dict[str, list[str]] = {}
-        self.drafts: dict[str, Any] = {}
-        self.left_out: dict[str, list[str]] = {}
+        self.files: dict[str, list[str]] = {}  # path → faults, each beginning with its key
+        self.drafts: dict[str, Any] = {}  # path → content without faulty keys, so that later checks can go on
+        self.left_out: dict[str, list[str]] = {}  # path → keys about which nothing more is to be reported
 
     def add(self, path: str, lines: Iterable[str], only_once: bool = False) -> None:
         """Add faults, except those of keys that were refused already: the draft has their default.
 
         Args:
-            path: the file.
             lines: ``key: what is wrong; what to do``.
             only_once: whether nothing more is to be reported about these keys.
         """
@@ -57,11 +51,7 @@ class FaultCollector:
             self.add(path, [str(error).removeprefix(f"{path}: ")])
 
     def end(self) -> None:
-        """Raise what was collected.
-
-        Raises:
-            ConfigErrors: if anything was.
-        """
+        """Raise :class:`ConfigErrors` with what was collected, if anything was."""
         errors = ConfigErrors(self.files)
         if errors.files:
             raise errors

@@ -28,11 +28,12 @@ from rewind.config.study import TrainingBlock, trial_words, with_method_keys
 from rewind.data.questions import foil_table, has_foils, question_files
 from rewind.errors import RewindError
 from rewind.hashing import stable_hash
-from rewind.io.cache import JsonCache
+from rewind.io.cache import JsonCache, file_stamp
 from rewind.provenance import file_hash
 from rewind.system_errors import is_system_error
 from rewind.video.sources import READY_FILE, annotation_files, sources_folder
 from rewind.workflow.code_hash import library_hash
+from rewind.workflow.preflight.annotations import cached_annotations
 
 # ---- Encoders that methods name (key ``encoder``) ------------------------------------------------------------------
 
@@ -43,9 +44,7 @@ def encoder_faults(study: Study, dataset: Dataset | None, passed: JsonCache) -> 
     """Why encoders that methods name cannot work, as far as that is known, as lines under the study's file.
 
     Args:
-        study: a study whose keys are valid.
         dataset: its data set; None: it is faulty itself.
-        passed: hashes of encoders that passed before; new ones are added.
     """
     try:
         encodings = study.encodings()
@@ -101,21 +100,13 @@ DUMMY_VOCABULARY = ["a word", "another word"]  # a vocabulary has at least these
 
 @dataclass(frozen=True)
 class PlannedModel:
-    """A model that a study will build: of a method, the over-fitting check, the sweep or the pre-training.
+    """A model that a study will build: of a method, the over-fitting check, the sweep or the pre-training."""
 
-    Attributes:
-        where: path of its block, for example ``methods.meanP`` or ``sanity``.
-        spec: its keys.
-        block: how it is trained; None where nothing is trained.
-        dataset: the data set.
-        tried: keys of the sweep's trial that it is of, in words; else empty.
-    """
-
-    where: str
+    where: str  # path of its block, for example ``methods.meanP`` or ``sanity``
     spec: RunSpec
-    block: TrainingBlock | None
+    block: TrainingBlock | None  # how it is trained; None where nothing is trained
     dataset: Dataset
-    tried: str = ""
+    tried: str = ""  # keys of the sweep's trial that it is of, in words; else empty
 
 
 def planned_models(study: Study, dataset: Dataset) -> list[PlannedModel]:
@@ -125,7 +116,7 @@ def planned_models(study: Study, dataset: Dataset) -> list[PlannedModel]:
     if dataset.vectors:
         widths = {name: getattr(backbone, name) or ASSUMED_WIDTH for name in ("text_width", "item_width")}
         backbone = backbone.model_copy(update=widths)
-    # No weights are read here, so those of the first seed stand for all.
+    # No weights are read here, so those of the first seed represent all.
     weights = f"results/{study.name}/pretrained{study.pretraining_suffix()}/model.safetensors"
     pretrained_start = {"weights": weights, "pretrained": None} if study.pretraining else {}
     planned = []
@@ -191,7 +182,6 @@ def _asks_foils(study: Study, planned: PlannedModel) -> bool:
 def _expected_ids(dataset: Dataset, asks_foils: bool) -> Any:
     """The ids that precomputed files may have, where annotations can be read before the data set is prepared."""
     from rewind.loading.run_data import ExpectedIds
-    from rewind.workflow.preflight.annotations import cached_annotations
 
     try:
         annotations = cached_annotations(dataset)
@@ -333,12 +323,7 @@ MODEL_PACKAGES = (
 def all_model_faults(
     studies: Mapping[str, Study], datasets: Mapping[str, Dataset], passed: JsonCache
 ) -> dict[str, list[str]]:
-    """Study → why models of it cannot be built, each fault with its key.
-
-    Args:
-        studies, datasets: those whose keys are valid.
-        passed: hashes of models that passed before; new ones are added.
-    """
+    """Study → why models of it cannot be built, each fault with its key."""
     environment = _environment_hash() if passed.path else ""
     faults: dict[str, list[str]] = {}
     for study in studies.values():
@@ -391,19 +376,11 @@ def _model_file_hashes(planned: PlannedModel) -> list[str]:
     if files:
         data = Path("results/data") / planned.dataset.name
         files += [str(path) for path in (data / "items.csv", *sorted((data / "captions").glob("*.csv")))]
-        # Ids are compared with those of the annotations, which the workflow may make first.
+        # Ids are compared with those of the annotations, which the workflow may write first.
         files += [*annotation_files(planned.dataset), *question_files(planned.dataset)]
         files.append(str(sources_folder(planned.dataset.name) / READY_FILE))
         hashes.append(stable_hash(planned.dataset.model_dump(mode="json")))
     return hashes + [file_stamp(path) for path in files]
-
-
-def file_stamp(path: str) -> str:
-    """A hash of a file's path, size and time, without reading it: it may have gigabytes."""
-    if not Path(path).is_file():
-        return stable_hash(path)
-    stat = Path(path).stat()
-    return stable_hash(path, stat.st_size, stat.st_mtime_ns)
 
 
 def _uses_own_code(planned: PlannedModel) -> bool:

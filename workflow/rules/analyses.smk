@@ -1,0 +1,29 @@
+"""Analyses: what a study may ask besides its scores, a module of src/rewind/analyses each, with what its rules read.
+
+Requires: ranks of every run; what else an analysis names.
+Produces: statistics/<analysis>.csv and figures/<picture>.{png,pdf,svg}, as its rules say.
+"""
+
+for analysis_rule in analysis_rules().values():
+
+    rule:
+        name:
+            analysis_rule.name
+        input:
+            unpack(plan.analysis_inputs(analysis_rule)),
+        output:
+            *plan.analysis_outputs(analysis_rule, report)[0],
+            **plan.analysis_outputs(analysis_rule, report)[1],
+        log:
+            f"results/{{study}}/logs/{analysis_rule.log_name}.log",
+        benchmark:
+            f"results/{{study}}/benchmarks/{analysis_rule.log_name}.tsv"
+        group:
+            "report_{study}"
+        resources:
+            mem_mb=getattr(plan, f"{analysis_rule.memory}_memory"),
+            runtime=SHORT_MINUTES,
+        params:
+            **plan.analysis_params(analysis_rule),
+        script:
+            "../scripts/analysis.py"
