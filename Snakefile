@@ -43,7 +43,7 @@ rule all:
     """Tables and figures of every study in config/config.yaml."""
     default_target: True
     input:
-        plan.of_all_studies("targets"),
+        plan.of_all_studies(reporting.targets),
 
 
 rule prepared:
@@ -55,25 +55,25 @@ rule prepared:
 rule trained:
     """All runs, and nothing that is computed from them: `snakemake trained`."""
     input:
-        plan.of_all_studies("run_records"),
+        plan.of_all_studies(StudyPlan.run_records),
 
 
 rule scored:
     """All runs and their scores of the test split: `snakemake scored`."""
     input:
-        plan.of_all_studies("similarity_files"),
+        plan.of_all_studies(StudyPlan.similarity_files),
 
 
 rule ranked:
     """All runs, their scores and ranks: `snakemake ranked`."""
     input:
-        plan.of_all_studies("rank_files"),
+        plan.of_all_studies(StudyPlan.rank_files),
 
 
 rule board:
     """One page and one table over all studies in config/config.yaml, in the folder board: `snakemake board`."""
     input:
-        plan.of_all_studies("targets"),
+        plan.of_all_studies(reporting.targets),
     log:
         "results/board.log",
     params:

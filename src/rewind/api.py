@@ -619,9 +619,10 @@ def evaluate(
         raise RewindError(f"{plan.name}: the workflow failed with exit code {code}; its messages say where.")
     from rewind.report.study import ReportFiles, load_results
     from rewind.statistics.rank_files import ranks_folder
+    from rewind.workflow.plan.reporting import result_files
 
-    files = plan.result_files()
-    result_files = ReportFiles(
+    files = result_files(plan)
+    report_files = ReportFiles(
         metrics=str(files["metrics"]),
         intervals=str(files["intervals"]),
         pairs=str(files["pairs"]),
@@ -633,4 +634,4 @@ def evaluate(
         best="",
         videos="",
     )
-    return Comparison(load_results(plan.keys, plan.dataset.keys, result_files))
+    return Comparison(load_results(plan.keys, plan.dataset.keys, report_files))

@@ -26,7 +26,7 @@ def _unrolled(text: str) -> str:
 
 def _rule_text(body: str, rule: Rule) -> str:
     text = re.sub(r"^rule:\n    name:\n.*\n", f"rule {rule.name}:\n", body)
-    text = re.sub(r'getattr\(plan, f"(.*)"\)', r"plan.\1", text)
+    text = text.replace("plan.analysis_memory(analysis_rule)", f"job(compute.{rule.memory}_memory)")
     pictures = {suffix: f"figures/{rule.picture}.{suffix}" for suffix in ("png", "pdf", "svg") if rule.picture}
     named = [f'{name}{"=" * bool(name)}"results/{{study}}/{file}",' for name, file in rule.output.items()]
     outputs = "\n".join(f"        {one}" for one in [*(f'"results/{{study}}/{p}",' for p in pictures.values()), *named])

@@ -17,8 +17,13 @@ from rewind.analyses.base import Rule
 from rewind.config import Dataset, Study, load_dataset, load_study
 from rewind.config.base import Affects, ConfigModel, history, nested_models
 from rewind.config.encoders import EncoderOptions
+from rewind.workflow.plan import compute, extras, items, reporting, scoring, training
+from rewind.workflow.plan.dataset import DatasetPlan
+from rewind.workflow.plan.items import frame_candidates, uses_features
 from rewind.workflow.plan.rules import WorkflowPlan
+from rewind.workflow.plan.scoring import kind_of_run
 from rewind.workflow.plan.study import StudyPlan
+from rewind.workflow.plan.training import trials_of
 from rewind.workflow.stages import RULES, is_display
 from rule_files import rule_files
 
@@ -215,7 +220,7 @@ def another(path: str, field: Any, value: Any) -> dict[str, Any] | None:
 # ---- The jobs of a plan, without Snakemake -------------------------------------------------------------------------
 
 RULE = re.compile(r"^(?:rule|checkpoint|use rule \w+ as) (\w+)(?: with)?:\n((?:(?:    .*)?\n)*)", re.M)
-ENTRY = re.compile(r"^        (?:\w+=|\*\*)?(?:unpack\()?(plan\.\w+(?:\([^()]*\))?)\)?,", re.M)
+ENTRY = re.compile(r"^        (?:\w+=|\*\*)?(?:unpack\()?((?:plan\.\w+|job)(?:\([^()]*\))?)\)?,", re.M)
 
 
 def rule_texts() -> dict[str, tuple[list[str], list[str]]]:
@@ -232,6 +237,9 @@ def rule_texts() -> dict[str, tuple[list[str], list[str]]]:
 
 
 RULE_TEXTS = rule_texts()
+# Where rules look for what a study decides, by the names that workflow/rules/common.smk imports.
+MODULES = {"compute": compute, "extras": extras, "items": items, "reporting": reporting, "scoring": scoring}
+ANSWERS: dict[str, Any] = MODULES | {"training": training, "StudyPlan": StudyPlan, "DatasetPlan": DatasetPlan}
 
 
 def jobs_of(plan: StudyPlan) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -254,19 +262,19 @@ def jobs_of(plan: StudyPlan) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from (("pretrain", {"part": part}) for part in study.pretraining_suffixes())
     frames = study.frames_sweep.max_frames if study.frames_sweep else []
     yield from (("sweep_trial", {"frames": n}) for n in frames)
-    if any(plan.uses_features(method) for method in study.methods):
+    if any(uses_features(plan, method) for method in study.methods):
         for part in {study.features_suffix(*run) for run in plan.runs()}:
-            yield from (("features", {"part": part, "frames": n}) for n in plan.frame_candidates())
+            yield from (("features", {"part": part, "frames": n}) for n in frame_candidates(plan))
     per_run: dict[str, Callable[[str, int], bool]] = {
-        "train": lambda m, s: plan.kind_of_run(m) in ("trained", "reranked"),
-        "similarity": lambda m, s: plan.kind_of_run(m) == "trained",
-        "ranks": lambda m, s: plan.kind_of_run(m) == "trained",
-        "rerank": lambda m, s: plan.kind_of_run(m) == "reranked",
-        "untrained_run": lambda m, s: plan.kind_of_run(m) == "untrained",
-        "blind_run": lambda m, s: plan.kind_of_run(m) == "blind",
-        "order_controls": lambda m, s: bool(study.evaluation.order) and (m, s) in plan.order_runs(),
-        "probes": lambda m, s: (m, s) in plan.probed_runs(),
-        "zero_shot": lambda m, s: bool(study.evaluation.zero_shot) and (m, s) in plan.zero_shot_runs(),
+        "train": lambda m, s: kind_of_run(plan, m) in ("trained", "reranked"),
+        "similarity": lambda m, s: kind_of_run(plan, m) == "trained",
+        "ranks": lambda m, s: kind_of_run(plan, m) == "trained",
+        "rerank": lambda m, s: kind_of_run(plan, m) == "reranked",
+        "untrained_run": lambda m, s: kind_of_run(plan, m) == "untrained",
+        "blind_run": lambda m, s: kind_of_run(plan, m) == "blind",
+        "order_controls": lambda m, s: bool(study.evaluation.order) and (m, s) in plan.runs(study.order_methods()),
+        "probes": lambda m, s: (m, s) in plan.runs(study.probed_methods()),
+        "zero_shot": lambda m, s: bool(study.evaluation.zero_shot) and (m, s) in plan.runs(study.with_towers()),
         "tune": lambda m, s: bool(study.trials_of(m)) and s == study.trial_seed(s),
         "export_vectors": lambda m, s: (m, s) == study.pictured(),
         "examples_of_method": lambda m, s: m in study.also_pictured() and s == study.seeds_of(m)[0],
@@ -275,14 +283,14 @@ def jobs_of(plan: StudyPlan) -> Iterator[tuple[str, dict[str, Any]]]:
         wildcards = {"method": method, "seed": seed}
         yield from ((rule, wildcards) for rule, asked in per_run.items() if asked(method, seed))
         if study.trials_of(method) and seed == study.trial_seed(seed):
-            yield from (("trial", wildcards | {"trial": trial}) for trial in plan.trials(method))
+            yield from (("trial", wildcards | {"trial": trial}) for trial in trials_of(plan, method))
 
 
 class Asked(WorkflowPlan):
     """A plan whose code is what keys name, and not a hash."""
 
     def code(self, rule: str, stage: str = "") -> Callable[[Any], Any]:
-        return lambda wildcards: self._ask(wildcards, "code_dependencies", rule=rule)
+        return lambda wildcards: self.code_dependencies(rule, wildcards)
 
     def analysis_params(self, rule: Rule) -> Callable[[Any], Any]:
         params = super().analysis_params(rule)
@@ -302,11 +310,12 @@ def answers(study: Study, dataset: Dataset) -> Answers:
     plan = Asked(
         {study.name: study}, {dataset.name: dataset}, lambda name: 4, lambda name, method, seed: {"training.lr": 1e-3}
     )
+    names = ANSWERS | {"plan": plan, "job": plan.job} | analysis_rules()
     found = {}
     for rule, wildcards in jobs_of(plan.studies[study.name]):
         job = SimpleNamespace(**wildcards | ({} if "dataset" in wildcards else {"study": study.name}))
         job.items = lambda wildcards=wildcards: wildcards.items()
-        values = [eval(text, {"plan": plan} | analysis_rules())(job) for part in RULE_TEXTS[rule] for text in part]
+        values = [eval(text, names)(job) for part in RULE_TEXTS[rule] for text in part]
         found[rule, str(sorted(wildcards.items()))] = repr(values)
     return found
 

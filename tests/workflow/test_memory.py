@@ -10,11 +10,13 @@ import pytest
 from checkout import ROOT
 from rewind.config import load_dataset, load_study
 from rewind.workflow import memory
+from rewind.workflow.plan import compute
+from rewind.workflow.plan.dataset import DatasetPlan
 from rewind.workflow.plan.rules import WorkflowPlan
 from rule_files import rules_text
 
 TEXT = rules_text()
-ASKED = sorted(set(re.findall(r"\bmem_mb=plan\.(\w+),\n", TEXT)))
+ASKED = re.findall(r"\bmem_mb=job\((compute|DatasetPlan)\.(\w+)\)", TEXT)
 
 
 @pytest.fixture
@@ -27,11 +29,12 @@ def plan() -> WorkflowPlan:
 
 def test_a_second_attempt_asks_for_twice_the_memory(plan, monkeypatch):
     monkeypatch.setattr("rewind.workflow.plan.dataset.DatasetPlan._most", lambda self, encoding, key: 3000)
-    assert len(ASKED) > 8 and len(re.findall(r"\bmem_mb=", TEXT)) == len(re.findall(r"\bmem_mb=plan\.\w+,\n", TEXT))
-    for name in ASKED:
-        of_study = hasattr(plan.studies["demo"], name)
+    assert len(ASKED) > 8 and len(re.findall(r"\bmem_mb=", TEXT)) == len(ASKED)
+    for owner, name in set(ASKED):
+        of_study = owner == "compute"
         wildcards = SimpleNamespace(study="demo") if of_study else SimpleNamespace(dataset="shapes", encoding="x")
-        first, second = (getattr(plan, name)(wildcards, attempt=attempt) for attempt in (1, 2))
+        memory_of_job = plan.job(getattr(compute if of_study else DatasetPlan, name))
+        first, second = (memory_of_job(wildcards, attempt=attempt) for attempt in (1, 2))
         assert second == 2 * first >= 2000, name
 
 

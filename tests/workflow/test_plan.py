@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -15,10 +15,23 @@ from rewind.config.dataset import EmbeddingsSource
 from rewind.io.files import write_json
 from rewind.job_values import Job, NamedList, Outputs
 from rewind.workflow.job_inputs import run_spec
+from rewind.workflow.plan import compute, extras, items, reporting, scoring, training
+from rewind.workflow.plan.code import code_dependencies
+from rewind.workflow.plan.compute import model_memory, training_gpus
 from rewind.workflow.plan.dataset import DatasetPlan
 from rewind.workflow.plan.files import Unwatched, UserFile
+from rewind.workflow.plan.items import features_weights, frame_candidates
+from rewind.workflow.plan.reporting import result_files, targets, targets_on_request
 from rewind.workflow.plan.rules import WorkflowPlan
+from rewind.workflow.plan.scoring import blind_inputs, kind_of_run, rerank_inputs, scored_inputs, untrained_inputs
 from rewind.workflow.plan.study import StudyPlan
+from rewind.workflow.plan.training import (
+    pretraining_seed,
+    pretraining_spec,
+    sanity_spec,
+    sweep_trial_spec,
+    train_inputs,
+)
 from rewind.workflow.stages import RULES
 from rule_files import rules_text
 
@@ -45,23 +58,15 @@ def plan_of(name: str, results: str = "results", **changes: object) -> StudyPlan
     return StudyPlan(study, DatasetPlan(datasets[study.dataset], datasets, [study], results), results=results)
 
 
-def names_in(text: str) -> Iterator[str]:
-    """Names of the plan's methods in the rules."""
-    yield from re.findall(r"(?<!workflow\.)\bplan\.(\w+)", text)
-
-
-def test_every_question_of_a_rule_has_an_answer_and_no_answer_is_left_over():
-    asked = set(names_in(rules_text())) | set(re.findall(r'plan\.untracked\("(\w+)"\)', rules_text()))
-    plan = WorkflowPlan(*load_all())
-    for name in asked:
-        assert callable(getattr(plan, name)), name
-    with pytest.raises(AttributeError, match="no plan has 'trained_inputs'"):
-        plan.trained_inputs  # noqa: B018
+def test_no_answer_of_a_plan_is_left_over():
+    texts = rules_text() + (ROOT / "Snakefile").read_text()
     source = "\n".join(path.read_text() for path in (ROOT / "src/rewind").rglob("*.py"))
-    for kind in (StudyPlan, DatasetPlan):
-        public = [name for name, value in vars(kind).items() if not name.startswith("_") and callable(value)]
-        unused = [n for n in public if n not in asked and len(re.findall(rf"[.\"]{n}\b", source)) == 0]
-        assert unused == [], f"{kind.__name__}: nobody asks for these"
+    for owner in (compute, extras, items, reporting, scoring, training, StudyPlan, DatasetPlan):
+        module = owner.__name__ if inspect.ismodule(owner) else owner.__module__
+        own = [n for n, f in inspect.getmembers(owner, inspect.isfunction) if f.__module__ == module and n[0] != "_"]
+        asked = set(re.findall(rf"\b{owner.__name__.rpartition('.')[2]}\.(\w+)", texts))
+        unused = [n for n in own if n not in asked and len(re.findall(rf"\b{n}\b", source)) == 1]
+        assert own and unused == [], f"{owner.__name__}: nothing asks for these"
 
 
 def load_all() -> tuple[dict[str, Study], dict[str, Dataset]]:
@@ -77,50 +82,52 @@ def test_every_method_of_every_study_has_inputs_keys_and_code(name):
     # The one file that a plan looks for is that of labelled images.
     plan = plan_of(name, evaluation={"zero_shot": None})
     for method, seed in plan.runs():
-        by_kind = {"trained": plan.train_inputs, "untrained": plan.untrained_inputs, "blind": plan.blind_inputs}
-        inputs = (by_kind | {"reranked": plan.train_inputs})[plan.kind_of_run(method)]
-        assert inputs(method, seed)["item_table"] == f"results/data/{plan.keys.dataset}/items.csv"
-        assert plan.scored_inputs(method, seed)["model"] == f"results/{name}/runs/{method}/seed{seed}/model.safetensors"
+        by_kind = {"trained": train_inputs, "untrained": untrained_inputs, "blind": blind_inputs}
+        inputs = (by_kind | {"reranked": train_inputs})[kind_of_run(plan, method)]
+        assert inputs(plan, method, seed)["item_table"] == f"results/data/{plan.keys.dataset}/items.csv"
+        assert (
+            scored_inputs(plan, method, seed)["model"] == f"results/{name}/runs/{method}/seed{seed}/model.safetensors"
+        )
         assert plan.run_spec(method, seed).method.model == plan.method(method).model
         kept = plan.evaluation_spec(method, seed)["method"].get("training", {})
         named = plan.keys.backbone.kind == "encoder"
         assert kept.keys() <= ({"freeze", "lora"} if named else {"lora"}), "how it was trained is no part of scoring"
-        assert plan.code_dependencies("similarity", method, seed).modules
-    reranked = [run for run in plan.runs() if plan.kind_of_run(run[0]) == "reranked"]
+        assert code_dependencies(plan, "similarity", method, seed).modules
+    reranked = [run for run in plan.runs() if kind_of_run(plan, run[0]) == "reranked"]
     assert len(plan.similarity_files()) + len(reranked) == len(plan.rank_files()) == len(plan.runs())
     for method, seed in reranked:
-        assert plan.rerank_inputs(method, seed)["first"] in plan.similarity_files()
-    assert f"results/{name}/tables" in plan.targets() and f"results/{name}/trec" in plan.targets_on_request()
+        assert rerank_inputs(plan, method, seed)["first"] in plan.similarity_files()
+    assert f"results/{name}/tables" in targets(plan) and f"results/{name}/trec" in targets_on_request(plan)
 
 
 def test_a_tracker_makes_nothing_stale():
     plain, tracked = plan_of("demo"), plan_of("demo", tracking="wandb")
     assert tracked.execution() == plain.execution() | {"tracking": "wandb"}, "an untracked parameter"
     assert tracked.study_keys() == plain.study_keys() and "tracking" not in plain.study_keys()
-    for name in ("sanity_spec", "pretraining_spec", "sweep_trial_spec"):
-        assert getattr(tracked, name)().fingerprint() == getattr(plain, name)().fingerprint()
+    for spec in (sanity_spec, pretraining_spec, sweep_trial_spec):
+        assert spec(tracked).fingerprint() == spec(plain).fingerprint()
     assert tracked.run_spec("meanP", 0).fingerprint() == plain.run_spec("meanP", 0).fingerprint()
 
 
 def test_a_run_reads_what_its_keys_say():
     plan = plan_of("demo")
-    frozen = plan.train_inputs("meanP", 1)
+    frozen = train_inputs(plan, "meanP", 1)
     assert frozen["features"] == [f"results/demo/features/seed1/frames{n}.npz" for n in plan.keys.sweep.max_frames]
     assert frozen["pretrained"] == "results/demo/pretrained/seed1/model.safetensors"
     assert frozen["sanity"] == "results/demo/sanity.json" and frozen["best"] == "results/demo/sweep/best.json"
     whole = plan_of("demo", methods={"meanP": {"training": {"freeze": []}}}, frames={"store": False})
-    pixels = whole.train_inputs("meanP", 1)
+    pixels = train_inputs(whole, "meanP", 1)
     assert "features" not in pixels and pixels["shards"] == "results/data/shapes/videos/shards.csv"
     assert all(isinstance(path, Unwatched) for path in pixels["clips"]), "a shard that is newer changes nothing"
     stored = plan_of("demo", methods={"meanP": {"training": {"freeze": []}}}, frames={"store": True})
-    assert stored.train_inputs("meanP", 1)["store"] == [
+    assert train_inputs(stored, "meanP", 1)["store"] == [
         f"results/demo/frames/frames{n}/index.json" for n in plan.keys.sweep.max_frames
     ]
     alone = plan_of("demo", sweep=None, sanity=None)
-    assert alone.train_inputs("meanP", 0)["features"] == ["results/demo/features/seed0/frames12.npz"] or (
-        len(alone.train_inputs("meanP", 0)["features"]) == 1
+    assert train_inputs(alone, "meanP", 0)["features"] == ["results/demo/features/seed0/frames12.npz"] or (
+        len(train_inputs(alone, "meanP", 0)["features"]) == 1
     )
-    assert "sanity" not in alone.train_inputs("meanP", 0)
+    assert "sanity" not in train_inputs(alone, "meanP", 0)
 
 
 def test_a_finished_run_of_a_sweep_keeps_the_values_that_were_tried_for_it(tmp_path):
@@ -129,10 +136,10 @@ def test_a_finished_run_of_a_sweep_keeps_the_values_that_were_tried_for_it(tmp_p
     tried, chosen = [4, 6], 6
     write_json(tmp_path / "results/demo/sweep/best.json", {"max_frames": chosen})
     write_json(tmp_path / "results/demo/runs/meanP/seed0/run.json", {"max_frames": chosen, "max_frames_tried": tried})
-    assert plan.frame_candidates("meanP", 0) == tried and isinstance(plan.train_inputs("meanP", 0)["best"], Unwatched)
+    assert frame_candidates(plan, "meanP", 0) == tried and isinstance(train_inputs(plan, "meanP", 0)["best"], Unwatched)
     write_json(tmp_path / "results/demo/sweep/best.json", {"max_frames": 8})
-    assert plan.frame_candidates("meanP", 0) == list(plan.keys.sweep.max_frames)
-    assert not isinstance(plan.train_inputs("meanP", 0)["best"], Unwatched), "another choice makes the run stale"
+    assert frame_candidates(plan, "meanP", 0) == list(plan.keys.sweep.max_frames)
+    assert not isinstance(train_inputs(plan, "meanP", 0)["best"], Unwatched), "another choice makes the run stale"
 
 
 def test_an_edit_of_training_keys_leaves_scoring_alone():
@@ -142,29 +149,29 @@ def test_an_edit_of_training_keys_leaves_scoring_alone():
     resources = plan_of("demo", resources={"mem_mb": 9999, "gpus": 2}, frames={"workers": 3})
     given, left_out = resources.run_spec("meanP", 0), resources.run_spec("meanP", 0).left_out("run")
     assert given.fingerprint() == before.run_spec("meanP", 0).fingerprint() and left_out["frames"]["workers"] == 3
-    assert resources.model_memory(attempt=2) == 2 * 9999
+    assert model_memory(resources, attempt=2) == 2 * 9999
 
 
 def test_code_depends_on_the_heads_losses_and_samplers_that_a_study_names():
     plan = plan_of("demo")
-    found = plan.code_dependencies("train", "seqTransf", 0)
+    found = code_dependencies(plan, "train", "seqTransf", 0)
     assert {"rewind.models.heads.clip4clip:SeqTransf", "rewind.losses.infonce:Infonce"} <= set(found.modules)
-    assert "rewind.losses.infonce:Infonce" not in plan.code_dependencies("similarity", "seqTransf", 0).modules
+    assert "rewind.losses.infonce:Infonce" not in code_dependencies(plan, "similarity", "seqTransf", 0).modules
     own = plan_of("demo", methods={"mine": {"head": "mylab.heads.Mine"}})
-    assert "mylab.heads.Mine" in own.code_dependencies("train", "mine", 0).modules
-    assert plan.code_dependencies("statistics").modules == []
-    assert set(plan.code_dependencies("tables").modules) >= {"rewind.analyses.blind", "rewind.analyses.order"}
+    assert "mylab.heads.Mine" in code_dependencies(own, "train", "mine", 0).modules
+    assert code_dependencies(plan, "statistics").modules == []
+    assert set(code_dependencies(plan, "tables").modules) >= {"rewind.analyses.blind", "rewind.analyses.order"}
 
 
 def test_files_of_the_user_are_told_from_those_of_rules():
     plan = plan_of("demo", methods={"theirs": {"model": "scores", "options": {"file": "data/theirs.npz"}}})
-    (brought,) = plan.train_inputs("theirs", 0)["brought"]
+    (brought,) = train_inputs(plan, "theirs", 0)["brought"]
     assert (
         isinstance(brought, UserFile)
-        and plan.kind_of_run("theirs") == "untrained"
-        and plan.training_gpus("theirs") == 0
+        and kind_of_run(plan, "theirs") == "untrained"
+        and training_gpus(plan, "theirs") == 0
     )
-    assert brought in plan.code_dependencies("untrained_run", "theirs", 0).files
+    assert brought in code_dependencies(plan, "untrained_run", "theirs", 0).files
 
 
 def test_a_pattern_tells_runs_that_learn_nothing_by_their_study_and_method():
@@ -178,34 +185,36 @@ def test_a_pattern_tells_runs_that_learn_nothing_by_their_study_and_method():
         for method, seed in study.runs():
             file = f"results/{name}/ranks/{method}/seed{seed}.json"
             found = {kind: match["study"] for kind, pattern in patterns.items() if (match := pattern.fullmatch(file))}
-            assert found == {study.kind_of_run(method): name}, file
+            assert found == {kind_of_run(study, method): name}, file
 
 
 def test_a_rule_gets_the_answer_of_its_own_study_or_data_set():
     plan = WorkflowPlan(*load_all())
     demo, rtime = SimpleNamespace(study="demo", method="meanP", seed="2"), SimpleNamespace(study="rtime")
-    assert plan.train_inputs(demo)["pretrained"] == "results/demo/pretrained/seed2/model.safetensors"
+    assert plan.job(train_inputs)(demo)["pretrained"] == "results/demo/pretrained/seed2/model.safetensors"
     assert plan.key("dataset")(demo) == "shapes" and plan.key("dataset")(rtime) == "rtime"
     assert plan.key("statistics")(demo) == plan.studies["demo"].keys.statistics.fingerprint()
     assert plan.captions("valid")(demo) == {"valid": "results/data/shapes/captions/shapes_valid.csv"}
-    assert plan.shard_reports(SimpleNamespace(dataset="shapes")) == ["results/data/shapes/videos/shards/0-of-1.csv"]
-    assert plan.untracked("execution")(demo, input=[])["require_gpu"] is False
+    assert plan.job(DatasetPlan.shard_reports)(SimpleNamespace(dataset="shapes")) == [
+        "results/data/shapes/videos/shards/0-of-1.csv"
+    ]
+    assert plan.untracked(StudyPlan.execution)(demo, input=[])["require_gpu"] is False
 
 
 def test_a_study_without_gaps_reads_none_of_their_files():
     names = {"cosine_gap_runs", "cosine_gap", "cosine_gap_pairs"}
-    assert not names & plan_of("demo").result_files().keys() and "cosine_gap" not in plan_of("demo").analysis_pictures()
+    assert not names & result_files(plan_of("demo")).keys() and "cosine_gap" not in plan_of("demo").analysis_pictures()
     plan = plan_of("cosine_gap_demo")
-    assert names <= plan.result_files().keys() and "cosine_gap" in plan.analysis_pictures()
+    assert names <= result_files(plan).keys() and "cosine_gap" in plan.analysis_pictures()
 
 
 def test_towers_of_a_path_are_those_that_the_study_has():
     plan = WorkflowPlan(*load_all(), error=KeyError)
-    assert plan.pretraining_seed(SimpleNamespace(study="demo", part="/seed1")) == 1
+    assert plan.job(pretraining_seed)(SimpleNamespace(study="demo", part="/seed1")) == 1
     with refusal(error=KeyError):
-        plan.pretraining_seed(SimpleNamespace(study="demo", part=""))
+        plan.job(pretraining_seed)(SimpleNamespace(study="demo", part=""))
     with refusal():
-        plan_of("demo", pretraining={"shared": True}).features_weights("/seed1")
+        features_weights(plan_of("demo", pretraining={"shared": True}), "/seed1")
 
 
 def test_rules_are_plain():

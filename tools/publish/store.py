@@ -27,6 +27,7 @@ from rewind.statistics.rank_files import read_not_evaluated
 from rewind.workflow.checksums import verify_files_below
 from rewind.workflow.config import load_configured_study
 from rewind.workflow.plan.dataset import DatasetPlan
+from rewind.workflow.plan.reporting import result_files, table_files
 from rewind.workflow.plan.study import StudyPlan
 from rewind.workflow.what_ran import study_that_ran, value_changes
 
@@ -255,7 +256,7 @@ def result_tables(study: Study, dataset: Dataset) -> dict[str, dict[str, str]]:
     """
     plan = StudyPlan(study, DatasetPlan(dataset, {dataset.name: dataset}))
     tables: dict[str, dict[str, str]] = {}
-    for key, paths in (plan.result_files() | plan.table_files()).items():
+    for key, paths in (result_files(plan) | table_files(plan)).items():
         files = [Path(path) for path in ([paths] if isinstance(paths, str) else paths)]
         if key not in _NO_TABLES and all(file.suffix == ".csv" for file in files):
             within = [file.relative_to(plan.folder).as_posix() for file in files]

@@ -21,8 +21,8 @@ for analysis_rule in analysis_rules().values():
         group:
             "report_{study}"
         resources:
-            mem_mb=getattr(plan, f"{analysis_rule.memory}_memory"),
-            runtime=SHORT_MINUTES,
+            mem_mb=plan.analysis_memory(analysis_rule),
+            runtime=compute.SHORT_MINUTES,
         params:
             **plan.analysis_params(analysis_rule),
         script:

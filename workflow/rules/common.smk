@@ -1,7 +1,7 @@
 """Configuration of the selected studies, and the plan that answers for their rules.
 
-Rules name their files themselves. What a study decides they ask of ``plan`` (src/rewind/workflow/plan),
-where ``plan.train_inputs`` is a function of a job's wildcards, answered by ``StudyPlan.train_inputs``.
+Rules name their files themselves. What a study decides is answered by the functions of src/rewind/workflow/plan:
+``job(training.train_inputs)`` is a function of a job's wildcards, which calls ``train_inputs`` with the study's plan.
 """
 
 import atexit
@@ -20,9 +20,11 @@ from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.checksums import how_to_restore, is_made_otherwise, lost_outputs, restore_times
 from rewind.workflow.code_hash import StageCode
 from rewind.workflow.config import ONLY_KEYS, custom_rules, load_checked_config, load_config
+from rewind.workflow.plan import compute, extras, items, reporting, scoring, training
+from rewind.workflow.plan.dataset import DatasetPlan
 from rewind.workflow.plan.files import Unwatched, UserFile
 from rewind.workflow.plan.rules import CodeHashes, WorkflowPlan
-from rewind.workflow.plan.study import DRAWN_OF_A_RUN, PICTURES, PICTURES_OF_A_RUN, SHORT_MINUTES
+from rewind.workflow.plan.study import StudyPlan
 from rewind.workflow.preflight.checks import CACHE_FILE, Preflight, run_checks
 from rewind.workflow.stale import recorded_time
 from rewind.workflow.user_inputs import UserInputs
@@ -83,6 +85,7 @@ def as_input(files):
 plan = WorkflowPlan(
     STUDIES, DATASETS, chosen_frames, chosen_keys, as_input, CodeHashes(CODE, SEEN, ACCEPTED), WorkflowError
 )
+job = plan.job
 
 
 # Of all studies, where a rule that inherits from another one would inherit its constraint.

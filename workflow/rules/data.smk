@@ -11,7 +11,7 @@ captions/groups.csv.
 rule sources:
     """Make or fetch the source files of a data set that comes with its own."""
     input:
-        plan.annotations,
+        job(DatasetPlan.annotations),
     output:
         ready="results/data/{dataset}/source/ready.json",
         files="results/data/{dataset}/source.tar",
@@ -22,12 +22,12 @@ rule sources:
     wildcard_constraints:
         dataset=plan.names(vectors=False),
     group:
-        plan.preparation_group
+        job(DatasetPlan.preparation_group)
     threads: plan.key("media.workers")
     resources:
-        mem_mb=plan.annotation_memory,
+        mem_mb=job(DatasetPlan.annotation_memory),
     params:
-        dataset=plan.source_keys,
+        dataset=job(DatasetPlan.source_keys),
         execution=plan.execution(),
         code=plan.code("sources"),
     script:
@@ -46,7 +46,7 @@ use rule sources as vectors with:
         dataset=plan.names(vectors=True),
     params:
         act="sources",  # whose script it is; finished jobs have it among their parameters
-        dataset=plan.source_keys,
+        dataset=job(DatasetPlan.source_keys),
         execution=plan.execution(),
         code=plan.code("vectors", "sources"),
 
@@ -54,7 +54,7 @@ use rule sources as vectors with:
 rule encode_dataset:
     """Encode captions and pictures of a prepared data set with frozen networks, into the challenge's files."""
     input:
-        unpack(plan.encode_dataset_inputs),
+        unpack(job(DatasetPlan.encode_dataset_inputs)),
     output:
         vectors="results/data/{dataset}/made/train.npz",
         captions="results/data/{dataset}/made/captions.txt",
@@ -67,10 +67,10 @@ rule encode_dataset:
         dataset=plan.names(vectors=True),
     threads: plan.key("source.made_from.threads")
     resources:
-        mem_mb=plan.encode_dataset_memory,
-        gpu=plan.encode_dataset_gpus,
+        mem_mb=job(DatasetPlan.encode_dataset_memory),
+        gpu=job(DatasetPlan.encode_dataset_gpus),
     params:
-        made_from=plan.made_from_keys,
+        made_from=job(DatasetPlan.made_from_keys),
         execution=plan.execution(),
         code=plan.code("encode_dataset"),
     script:
@@ -80,7 +80,7 @@ rule encode_dataset:
 rule inventory:
     """List every clip or image that the annotations name, and where its source is."""
     input:
-        plan.source_files,
+        job(DatasetPlan.source_files),
     output:
         "results/data/{dataset}/videos/inventory.csv",
     log:
@@ -88,13 +88,13 @@ rule inventory:
     benchmark:
         "results/data/{dataset}/benchmarks/inventory.tsv"
     group:
-        plan.preparation_group
+        job(DatasetPlan.preparation_group)
     resources:
-        mem_mb=plan.annotation_memory,
+        mem_mb=job(DatasetPlan.annotation_memory),
     params:
-        dataset=plan.inventory_keys,
+        dataset=job(DatasetPlan.inventory_keys),
         execution=plan.execution(),
-        listing=plan.source_listing,
+        listing=job(DatasetPlan.source_listing),
         code=plan.code("inventory"),
     script:
         "../scripts/inventory.py"
@@ -107,7 +107,7 @@ rule video_shard:
     """
     input:
         inventory="results/data/{dataset}/videos/inventory.csv",
-        sources=plan.packed_sources,
+        sources=job(DatasetPlan.packed_sources),
     output:
         report="results/data/{dataset}/videos/shards/{shard}-of-{shards}.csv",
         index="results/data/{dataset}/videos/shards/{shard}-of-{shards}.index.csv",
@@ -117,13 +117,13 @@ rule video_shard:
     benchmark:
         "results/data/{dataset}/benchmarks/videos/{shard}-of-{shards}.tsv"
     group:
-        plan.shard_group
+        job(DatasetPlan.shard_group)
     threads: plan.key("media.workers")
     resources:
-        mem_mb=plan.clip_memory,
+        mem_mb=job(DatasetPlan.clip_memory),
     params:
         kind=plan.key("items"),
-        media=plan.media_keys,
+        media=job(DatasetPlan.media_keys),
         # An edit of the stage runs the shard again, but only an edit of what makes a clip remakes clips.
         clip_code=plan.clip_code,
         code=plan.code("video_shard"),
@@ -134,8 +134,8 @@ rule video_shard:
 rule videos:
     """One report and one index over all shards; fails where more clips are missing than `max_missing` allows."""
     input:
-        reports=plan.shard_reports,
-        indexes=plan.shard_indexes,
+        reports=job(DatasetPlan.shard_reports),
+        indexes=job(DatasetPlan.shard_indexes),
     output:
         report="results/data/{dataset}/videos/report.csv",
         clips="results/data/{dataset}/videos/clips.csv",
@@ -147,9 +147,9 @@ rule videos:
     wildcard_constraints:
         dataset=plan.names(clips=True),
     group:
-        plan.captions_group
+        job(DatasetPlan.captions_group)
     resources:
-        mem_mb=plan.annotation_memory,
+        mem_mb=job(DatasetPlan.annotation_memory),
     params:
         execution=plan.execution(),
         kind=plan.key("items"),
@@ -161,7 +161,7 @@ rule videos:
 rule vector_report:
     """The report that other data sets have of their clips: of vectors, and where no clip exists."""
     input:
-        plan.source_files,
+        job(DatasetPlan.source_files),
     output:
         "results/data/{dataset}/videos/report.csv",
     log:
@@ -171,11 +171,11 @@ rule vector_report:
     wildcard_constraints:
         dataset=plan.names(clips=False),
     group:
-        plan.preparation_group
+        job(DatasetPlan.preparation_group)
     resources:
-        mem_mb=plan.annotation_memory,
+        mem_mb=job(DatasetPlan.annotation_memory),
     params:
-        dataset=plan.vector_report_keys,
+        dataset=job(DatasetPlan.vector_report_keys),
         execution=plan.execution(),
         code=plan.code("vector_report"),
     script:
@@ -185,9 +185,9 @@ rule vector_report:
 rule captions:
     """Join annotations with the video report; nothing disappears without a count."""
     input:
-        plan.source_files,
+        job(DatasetPlan.source_files),
         report="results/data/{dataset}/videos/report.csv",
-        inventory=plan.overlap_inventory,
+        inventory=job(DatasetPlan.overlap_inventory),
     output:
         item_table="results/data/{dataset}/items.csv",
         captions=multiext(
@@ -205,11 +205,11 @@ rule captions:
     benchmark:
         "results/data/{dataset}/benchmarks/captions.tsv"
     group:
-        plan.captions_group
+        job(DatasetPlan.captions_group)
     resources:
-        mem_mb=plan.annotation_memory,
+        mem_mb=job(DatasetPlan.annotation_memory),
     params:
-        dataset=plan.caption_keys,
+        dataset=job(DatasetPlan.caption_keys),
         execution=plan.execution(),
         code=plan.code("captions"),
     script:
@@ -219,8 +219,8 @@ rule captions:
 rule answers:
     """Which clips are right answers to each test caption, where there are several."""
     input:
-        plan.source_files,
-        plan.question_sources,
+        job(DatasetPlan.source_files),
+        job(DatasetPlan.question_sources),
     output:
         "results/data/{dataset}/captions/answers.csv",
     log:
@@ -228,11 +228,11 @@ rule answers:
     benchmark:
         "results/data/{dataset}/benchmarks/answers.tsv"
     group:
-        plan.captions_group
+        job(DatasetPlan.captions_group)
     resources:
-        mem_mb=plan.annotation_memory,
+        mem_mb=job(DatasetPlan.annotation_memory),
     params:
-        dataset=plan.question_keys,
+        dataset=job(DatasetPlan.question_keys),
         execution=plan.execution(),
         code=plan.code("answers"),
     script:
@@ -242,8 +242,8 @@ rule answers:
 rule foils:
     """Captions that are not true of a clip, pairs of clips with a caption each, and what questions presuppose."""
     input:
-        plan.source_files,
-        plan.question_sources,
+        job(DatasetPlan.source_files),
+        job(DatasetPlan.question_sources),
     output:
         foils="results/data/{dataset}/captions/foils.csv",
         caption_pairs="results/data/{dataset}/captions/caption_pairs.csv",
@@ -253,11 +253,11 @@ rule foils:
     benchmark:
         "results/data/{dataset}/benchmarks/foils.tsv"
     group:
-        plan.captions_group
+        job(DatasetPlan.captions_group)
     resources:
-        mem_mb=plan.annotation_memory,
+        mem_mb=job(DatasetPlan.annotation_memory),
     params:
-        dataset=plan.question_keys,
+        dataset=job(DatasetPlan.question_keys),
         execution=plan.execution(),
         code=plan.code("foils"),
     script:
@@ -267,8 +267,8 @@ rule foils:
 rule groups:
     """Which group each test caption is in; what is trained on captions does not depend on it."""
     input:
-        plan.source_files,
-        plan.group_files,
+        job(DatasetPlan.source_files),
+        job(DatasetPlan.group_files),
     output:
         "results/data/{dataset}/captions/groups.csv",
     log:
@@ -276,11 +276,11 @@ rule groups:
     benchmark:
         "results/data/{dataset}/benchmarks/groups.tsv"
     group:
-        plan.captions_group
+        job(DatasetPlan.captions_group)
     resources:
-        mem_mb=plan.annotation_memory,
+        mem_mb=job(DatasetPlan.annotation_memory),
     params:
-        dataset=plan.group_keys,
+        dataset=job(DatasetPlan.group_keys),
         execution=plan.execution(),
         code=plan.code("groups"),
     script:

@@ -9,7 +9,7 @@ order/<method>/seed<k>.parquet, cosines/<method>/seed<k>.npz and zero_shot/<meth
 rule similarity:
     """Score every test caption against every test clip."""
     input:
-        unpack(plan.scored_inputs),
+        unpack(job(scoring.scored_inputs)),
     output:
         "results/{study}/similarity/{method}/seed{seed}.npz",
     log:
@@ -20,13 +20,13 @@ rule similarity:
         study=plan.studies_with("trained"),
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.sharing_gpus,
-        runtime=plan.encoding_minutes,
-        mem_mb=plan.scoring_memory,
+        gpu=job(compute.sharing_gpus),
+        runtime=job(compute.encoding_minutes),
+        mem_mb=job(compute.scoring_memory),
     params:
-        spec=plan.evaluation_spec,
+        spec=job(StudyPlan.evaluation_spec),
         dataset=plan.key("dataset"),
-        execution=plan.execution("run_spec"),
+        execution=plan.execution(StudyPlan.run_spec),
         code=plan.code("similarity"),
     script:
         "../scripts/similarity.py"
@@ -35,8 +35,8 @@ rule similarity:
 rule ranks:
     """Ranks with honest ties for every query of one run, and its metrics."""
     input:
-        item_table=plan.item_table,
-        captions=plan.test_captions,
+        item_table=job(StudyPlan.item_table),
+        captions=job(StudyPlan.test_captions),
         similarity="results/{study}/similarity/{method}/seed{seed}.npz",
     output:
         ranks="results/{study}/ranks/{method}/seed{seed}.parquet",
@@ -50,13 +50,13 @@ rule ranks:
     group:
         "report_{study}"
     resources:
-        mem_mb=plan.matrix_memory,
+        mem_mb=job(compute.matrix_memory),
     params:
         dataset=plan.key("dataset"),
         settings=plan.key("evaluation.settings"),
         directions=plan.key("evaluation.directions"),
         item_to_text=plan.key("evaluation.item_to_text"),
-        metrics=plan.untracked("own_metrics"),
+        metrics=plan.untracked(StudyPlan.own_metrics),
         code=plan.code("ranks"),
     script:
         "../scripts/ranks.py"
@@ -65,7 +65,7 @@ rule ranks:
 rule rerank:
     """Score the first results of another run again, in the place of `similarity` and `ranks`."""
     input:
-        unpack(plan.rerank_inputs),
+        unpack(job(scoring.rerank_inputs)),
     output:
         ranks="results/{study}/ranks/{method}/seed{seed}.parquet",
         said="results/{study}/ranks/{method}/seed{seed}.json",
@@ -77,20 +77,20 @@ rule rerank:
         study=plan.studies_with("reranked"),
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.sharing_gpus,
-        runtime=plan.encoding_minutes,
-        mem_mb=plan.scoring_memory,
+        gpu=job(compute.sharing_gpus),
+        runtime=job(compute.encoding_minutes),
+        mem_mb=job(compute.scoring_memory),
     params:
-        spec=plan.evaluation_spec,
+        spec=job(StudyPlan.evaluation_spec),
         dataset=plan.key("dataset"),
-        rerank=plan.rerank_keys,
-        encoding=plan.reranking_encoder,
+        rerank=job(scoring.rerank_keys),
+        encoding=job(scoring.reranking_encoder),
         state="results/{study}/.state/rerank/{method}.seed{seed}",
         settings=plan.key("evaluation.settings"),
         directions=plan.key("evaluation.directions"),
         item_to_text=plan.key("evaluation.item_to_text"),
-        execution=plan.untracked("reranking_execution"),
-        metrics=plan.untracked("own_metrics"),
+        execution=plan.untracked(scoring.reranking_execution),
+        metrics=plan.untracked(StudyPlan.own_metrics),
         code=plan.code("rerank"),
     script:
         "../scripts/rerank.py"
@@ -102,7 +102,7 @@ rule untrained_run:
     One short job in the place of `train`, `similarity` and `ranks`: each would start Python for less than a second's work.
     """
     input:
-        unpack(plan.untrained_inputs),
+        unpack(job(scoring.untrained_inputs)),
     output:
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
         history="results/{study}/runs/{method}/seed{seed}/history.csv",
@@ -120,9 +120,9 @@ rule untrained_run:
     threads: plan.key("resources.threads")
     resources:
         gpu=0,
-        mem_mb=plan.scoring_memory,
+        mem_mb=job(compute.scoring_memory),
     params:
-        spec=plan.run_spec,
+        spec=job(StudyPlan.run_spec),
         name="{method}/seed{seed}",
         dataset=plan.key("dataset"),
         seed=lambda w: int(w.seed),
@@ -130,8 +130,8 @@ rule untrained_run:
         settings=plan.key("evaluation.settings"),
         directions=plan.key("evaluation.directions"),
         item_to_text=plan.key("evaluation.item_to_text"),
-        execution=plan.execution("run_spec"),
-        metrics=plan.untracked("own_metrics"),
+        execution=plan.execution(StudyPlan.run_spec),
+        metrics=plan.untracked(StudyPlan.own_metrics),
         code=plan.code("untrained_run"),
     script:
         "../scripts/untrained_run.py"
@@ -143,7 +143,7 @@ rule blind_run:
     One job in the place of `train`, `similarity` and `ranks`: each would start Python for less than a second's work.
     """
     input:
-        unpack(plan.blind_inputs),
+        unpack(job(scoring.blind_inputs)),
     output:
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
         history="results/{study}/runs/{method}/seed{seed}/history.csv",
@@ -160,20 +160,20 @@ rule blind_run:
         study=plan.studies_with("blind"),
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.blind_gpus,
-        runtime=plan.blind_minutes,
-        mem_mb=plan.scoring_memory,
+        gpu=job(compute.blind_gpus),
+        runtime=job(compute.blind_minutes),
+        mem_mb=job(compute.scoring_memory),
     params:
-        spec=plan.run_spec,
+        spec=job(StudyPlan.run_spec),
         name="{method}/seed{seed}",
         dataset=plan.key("dataset"),
         seed=lambda w: int(w.seed),
         state="results/{study}/.state/runs/{method}.seed{seed}.pt",
-        left_out=plan.blind_settings,
+        left_out=job(scoring.blind_settings),
         directions=plan.key("evaluation.directions"),
         item_to_text=plan.key("evaluation.item_to_text"),
-        execution=plan.execution("run_spec"),
-        metrics=plan.untracked("own_metrics"),
+        execution=plan.execution(StudyPlan.run_spec),
+        metrics=plan.untracked(StudyPlan.own_metrics),
         code=plan.code("blind_run"),
     script:
         "../scripts/blind_run.py"
@@ -182,7 +182,7 @@ rule blind_run:
 rule metrics:
     """One table of the metrics of all runs."""
     input:
-        said=plan.run_metrics,
+        said=job(StudyPlan.run_metrics),
     output:
         table=report("results/{study}/metrics.csv", category="Results", caption="../report/metrics.rst"),
     log:
@@ -192,7 +192,7 @@ rule metrics:
     group:
         "report_{study}"
     params:
-        runs=plan.runs,
+        runs=job(StudyPlan.runs),
         settings=plan.key("evaluation.settings"),
         code=plan.code("metrics"),
     script:
@@ -202,7 +202,7 @@ rule metrics:
 rule order_controls:
     """Rank one run's captions with every clip's frames in another order, or only one frame."""
     input:
-        unpack(plan.scored_inputs),
+        unpack(job(scoring.scored_inputs)),
     output:
         "results/{study}/order/{method}/seed{seed}.parquet",
     log:
@@ -211,15 +211,15 @@ rule order_controls:
         "results/{study}/benchmarks/order_controls/{method}.seed{seed}.tsv"
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.sharing_gpus,
-        runtime=plan.encoding_minutes,
-        mem_mb=plan.whole_matrix_memory,
+        gpu=job(compute.sharing_gpus),
+        runtime=job(compute.encoding_minutes),
+        mem_mb=job(compute.whole_matrix_memory),
     params:
-        spec=plan.evaluation_spec,
+        spec=job(StudyPlan.evaluation_spec),
         dataset=plan.key("dataset"),
-        setting=plan.order_setting,
+        setting=plan.key("order_setting"),
         controls=plan.key("evaluation.order"),
-        execution=plan.execution("run_spec"),
+        execution=plan.execution(StudyPlan.run_spec),
         code=plan.code("order_controls"),
     script:
         "../scripts/order_controls.py"
@@ -228,7 +228,7 @@ rule order_controls:
 rule probes:
     """What one run knows in addition to its ranks: pairs, several right answers, foils, direction, geometry."""
     input:
-        unpack(plan.probe_inputs),
+        unpack(job(scoring.probe_inputs)),
         similarity="results/{study}/similarity/{method}/seed{seed}.npz",
     output:
         "results/{study}/probes/{method}/seed{seed}.parquet",
@@ -238,15 +238,15 @@ rule probes:
         "results/{study}/benchmarks/probes/{method}.seed{seed}.tsv"
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.probing_gpus,
-        runtime=plan.encoding_minutes,
-        mem_mb=plan.whole_matrix_memory,
+        gpu=job(compute.probing_gpus),
+        runtime=job(compute.encoding_minutes),
+        mem_mb=job(compute.whole_matrix_memory),
     params:
-        spec=plan.evaluation_spec,
+        spec=job(StudyPlan.evaluation_spec),
         dataset=plan.key("dataset"),
-        probes=plan.probes_of,
+        probes=job(scoring.probes_of),
         directions=plan.key("evaluation.directions"),
-        execution=plan.execution("run_spec"),
+        execution=plan.execution(StudyPlan.run_spec),
         code=plan.code("probes"),
     script:
         "../scripts/probes.py"
@@ -255,7 +255,7 @@ rule probes:
 rule cosines:
     """Cosines of captions and clips of validation and test, each by itself and after cross-attention of its pair."""
     input:
-        unpack(plan.cosine_inputs),
+        unpack(job(scoring.cosine_inputs)),
     output:
         "results/{study}/cosines/{method}/seed{seed}.npz",
     log:
@@ -264,13 +264,13 @@ rule cosines:
         "results/{study}/benchmarks/cosines/{method}.seed{seed}.tsv"
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.encoding_gpus,
-        runtime=plan.encoding_minutes,
-        mem_mb=plan.whole_matrix_memory,
+        gpu=job(compute.encoding_gpus),
+        runtime=job(compute.encoding_minutes),
+        mem_mb=job(compute.whole_matrix_memory),
     params:
-        spec=plan.evaluation_spec,
+        spec=job(StudyPlan.evaluation_spec),
         dataset=plan.key("dataset"),
-        execution=plan.execution("run_spec"),
+        execution=plan.execution(StudyPlan.run_spec),
         code=plan.code("cosines"),
     script:
         "../scripts/cosines.py"
@@ -280,11 +280,11 @@ rule zero_shot:
     """Classify labelled images by prompts with one run's model."""
     input:
         unpack(plan.captions("train")),
-        item_table=plan.item_table,
+        item_table=job(StudyPlan.item_table),
         best="results/{study}/sweep/best.json",
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
-        tuned=plan.known_choice,
-        images=plan.zero_shot_images,
+        tuned=job(training.known_choice),
+        images=job(training.zero_shot_images),
     output:
         "results/{study}/zero_shot/{method}/seed{seed}.npz",
     log:
@@ -293,13 +293,13 @@ rule zero_shot:
         "results/{study}/benchmarks/zero_shot/{method}.seed{seed}.tsv"
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.sharing_gpus,
-        runtime=plan.encoding_minutes,
-        mem_mb=plan.model_memory,
+        gpu=job(compute.sharing_gpus),
+        runtime=job(compute.encoding_minutes),
+        mem_mb=job(compute.model_memory),
     params:
-        spec=plan.zero_shot_spec,
+        spec=job(scoring.zero_shot_spec),
         dataset=plan.key("dataset"),
-        execution=plan.execution("run_spec"),
+        execution=plan.execution(StudyPlan.run_spec),
         code=plan.code("zero_shot"),
     script:
         "../scripts/zero_shot.py"

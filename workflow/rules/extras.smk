@@ -8,9 +8,9 @@ Produces: trec/; submission/<method>.seed<k>.csv; efficiency/{efficiency.csv,tab
 rule trec:
     """Files for other evaluation tools, up to gigabytes, so only on request: `snakemake results/demo/trec`."""
     input:
-        item_table=plan.item_table,
-        captions=plan.test_captions,
-        similarity=plan.similarity_files,
+        item_table=job(StudyPlan.item_table),
+        captions=job(StudyPlan.test_captions),
+        similarity=job(StudyPlan.similarity_files),
     output:
         files=directory("results/{study}/trec"),
     log:
@@ -18,9 +18,9 @@ rule trec:
     benchmark:
         "results/{study}/benchmarks/trec.tsv"
     resources:
-        mem_mb=plan.matrix_memory,
+        mem_mb=job(compute.matrix_memory),
     params:
-        runs=plan.scored_runs,
+        runs=plan.key("scored_runs"),
         dataset=plan.key("dataset"),
         settings=plan.key("evaluation.settings"),
         directions=plan.key("evaluation.directions"),
@@ -32,8 +32,8 @@ rule trec:
 rule submission:
     """Vectors of a test npz: `snakemake results/translator/submission/geometry_adapter.seed0.csv`."""
     input:
-        unpack(plan.submission_inputs),
-        npz=plan.submission_captions,
+        unpack(job(extras.submission_inputs)),
+        npz=job(extras.submission_captions),
     output:
         "results/{study}/submission/{method}.seed{seed}.csv",
     log:
@@ -42,13 +42,13 @@ rule submission:
         "results/{study}/benchmarks/submission/{method}.seed{seed}.tsv"
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.encoding_gpus,
-        runtime=plan.encoding_minutes,
-        mem_mb=plan.model_memory,
+        gpu=job(compute.encoding_gpus),
+        runtime=job(compute.encoding_minutes),
+        mem_mb=job(compute.model_memory),
     params:
-        spec=plan.evaluation_spec,
+        spec=job(StudyPlan.evaluation_spec),
         dataset=plan.key("dataset"),
-        execution=plan.execution("run_spec"),
+        execution=plan.execution(StudyPlan.run_spec),
         code=plan.code("submission"),
     script:
         "../scripts/submission.py"
@@ -57,7 +57,7 @@ rule submission:
 rule efficiency:
     """Sizes and times of every method's first run, measured: let nothing else run at the same time (`--cores 1`)."""
     input:
-        unpack(plan.efficiency_inputs),
+        unpack(job(extras.efficiency_inputs)),
     output:
         files=directory("results/{study}/efficiency"),
     log:
@@ -66,16 +66,16 @@ rule efficiency:
         "results/{study}/benchmarks/efficiency.tsv"
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.one_gpu,
-        mem_mb=plan.model_memory,
+        gpu=job(compute.one_gpu),
+        mem_mb=job(compute.model_memory),
     params:
-        spec=plan.measured_spec,
-        methods=plan.measured_methods,
-        title=plan.data_title,
+        spec=job(extras.measured_spec),
+        methods=job(extras.measured_methods),
+        title=job(extras.data_title),
         prefix=plan.key("tables.prefix"),
         dataset=plan.key("dataset"),
         execution=plan.execution(),
-        templates=plan.table_templates,
+        templates=job(reporting.table_templates),
         code=plan.code("efficiency"),
     script:
         "../scripts/efficiency.py"

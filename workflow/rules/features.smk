@@ -11,8 +11,8 @@ name, for `model: vectors`.
 rule frames:
     """Decode every usable clip once, for all runs of the study."""
     input:
-        unpack(plan.clip_files),
-        item_table=plan.item_table,
+        unpack(job(StudyPlan.clip_files)),
+        item_table=job(StudyPlan.item_table),
     output:
         index="results/{study}/frames/frames{frames}/index.json",
         places="results/{study}/frames/frames{frames}/items.csv",
@@ -21,11 +21,11 @@ rule frames:
         "results/{study}/logs/frames/frames{frames}.log",
     benchmark:
         "results/{study}/benchmarks/frames/frames{frames}.tsv"
-    threads: plan.decoding_workers
+    threads: job(items.decoding_workers)
     resources:
-        mem_mb=plan.decoding_memory,
+        mem_mb=job(compute.decoding_memory),
     params:
-        view=plan.frame_view,
+        view=job(items.frame_view),
         # An edit of the stage runs the job again, but only an edit of how frames are read decodes again.
         frame_code=plan.code("frame"),
         code=plan.code("frames"),
@@ -37,24 +37,24 @@ rule features:
     """Frame features of a frozen visual tower, computed once for all runs that start from the same weights."""
     input:
         unpack(plan.captions("train", "valid", "test")),
-        unpack(plan.feature_items),
-        item_table=plan.item_table,
-        pretrained=plan.features_weights,
+        unpack(job(items.feature_items)),
+        item_table=job(StudyPlan.item_table),
+        pretrained=job(items.features_weights),
     output:
         "results/{study}/features{part}/frames{frames}.npz",
     log:
         "results/{study}/logs/features{part}/frames{frames}.log",
     benchmark:
         "results/{study}/benchmarks/features{part}/frames{frames}.tsv"
-    threads: plan.feature_threads
+    threads: job(items.feature_threads)
     resources:
-        gpu=plan.one_gpu,
-        mem_mb=plan.model_memory,
+        gpu=job(compute.one_gpu),
+        mem_mb=job(compute.model_memory),
     params:
-        spec=plan.features_spec,
+        spec=job(items.features_spec),
         dataset=plan.key("dataset"),
         max_frames=lambda w: int(w.frames),
-        execution=plan.execution("features_run"),
+        execution=plan.execution(items.features_run),
         code=plan.code("features"),
     script:
         "../scripts/features.py"
@@ -65,7 +65,7 @@ rule encode_foil_texts:
     input:
         captions="results/data/{dataset}/vectors/{encoding}/captions.npz",
         foils="results/data/{dataset}/captions/foils.csv",
-        local=plan.encoder_files,
+        local=job(DatasetPlan.encoder_files),
     output:
         "results/data/{dataset}/vectors/{encoding}/captions_and_foils.npz",
     log:
@@ -74,13 +74,13 @@ rule encode_foil_texts:
         "results/data/{dataset}/benchmarks/vectors/{encoding}.foils.tsv"
     wildcard_constraints:
         encoding=plan.encodings(),
-    threads: plan.encoding_threads
+    threads: job(DatasetPlan.encoding_threads)
     resources:
-        gpu=plan.foil_encoding_gpus,
-        mem_mb=plan.encoding_memory,
+        gpu=job(DatasetPlan.foil_encoding_gpus),
+        mem_mb=job(DatasetPlan.encoding_memory),
     params:
-        encoding=plan.encoding_keys,
-        execution=plan.untracked("encoding_execution"),
+        encoding=job(DatasetPlan.encoding_keys),
+        execution=plan.untracked(DatasetPlan.encoding_execution),
         code=plan.code("encode_foil_texts"),
     script:
         "../scripts/encode_foil_texts.py"
@@ -89,7 +89,7 @@ rule encode_foil_texts:
 rule encode_vectors:
     """Encode test captions and items once with a model that is named, for every study that names it."""
     input:
-        unpack(plan.encode_vectors_inputs),
+        unpack(job(DatasetPlan.encode_vectors_inputs)),
     output:
         captions="results/data/{dataset}/vectors/{encoding}/captions.npz",
         item_vectors="results/data/{dataset}/vectors/{encoding}/items.npz",
@@ -100,14 +100,14 @@ rule encode_vectors:
         "results/data/{dataset}/benchmarks/vectors/{encoding}.tsv"
     wildcard_constraints:
         encoding=plan.encodings(),
-    threads: plan.encoding_threads
+    threads: job(DatasetPlan.encoding_threads)
     resources:
-        gpu=plan.encoding_gpus,
-        mem_mb=plan.encoding_memory,
+        gpu=job(DatasetPlan.encoding_gpus),
+        mem_mb=job(DatasetPlan.encoding_memory),
     params:
-        encoding=plan.encoding_keys,
+        encoding=job(DatasetPlan.encoding_keys),
         dataset="{dataset}",
-        execution=plan.untracked("encoding_execution"),
+        execution=plan.untracked(DatasetPlan.encoding_execution),
         code=plan.code("encode_vectors"),
     script:
         "../scripts/encode_vectors.py"

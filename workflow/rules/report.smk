@@ -11,12 +11,12 @@ FIGURE = "results/{{study}}/figures/{name}.{suffix}"
 rule tables:
     """Tables per setting, of pairs, gaps and runs, as Markdown, LaTeX, HTML, CSV and JSON; the console shows the first."""
     input:
-        unpack(plan.result_files),
-        unpack(plan.table_files),
+        unpack(job(reporting.result_files)),
+        unpack(job(reporting.table_files)),
         unpack(plan.captions("train", "test")),
-        described=plan.described,
-        item_table=plan.item_table,
-        records=plan.run_records,
+        described=job(StudyPlan.described),
+        item_table=job(StudyPlan.item_table),
+        records=job(StudyPlan.run_records),
     output:
         tables=report(
             directory("results/{study}/tables"),
@@ -31,12 +31,12 @@ rule tables:
     group:
         "report_{study}"
     resources:
-        mem_mb=plan.ranks_memory,
+        mem_mb=job(compute.ranks_memory),
     params:
-        study=plan.study_keys,
-        dataset=plan.dataset_keys,
+        study=job(StudyPlan.study_keys),
+        dataset=job(StudyPlan.dataset_keys),
         accepted=plan.accepted,
-        templates=plan.table_templates,
+        templates=job(reporting.table_templates),
         code=plan.code("tables"),
     script:
         "../scripts/tables.py"
@@ -45,16 +45,16 @@ rule tables:
 rule figures:
     """Intervals, pairs, ranks, the gap between Origin and Hard, training curves, cumulative rank curve."""
     input:
-        unpack(plan.result_files),
-        records=plan.run_records,
-        histories=plan.run_histories,
+        unpack(job(reporting.result_files)),
+        records=job(StudyPlan.run_records),
+        histories=job(StudyPlan.run_histories),
     output:
         report(
-            expand(FIGURE, name=PICTURES, suffix=["png", "pdf"]),
+            expand(FIGURE, name=reporting.PICTURES, suffix=["png", "pdf"]),
             category="Figures",
             caption="../report/figures.rst",
         ),
-        expand(FIGURE, name=PICTURES, suffix="svg"),
+        expand(FIGURE, name=reporting.PICTURES, suffix="svg"),
     log:
         "results/{study}/logs/figures.log",
     benchmark:
@@ -62,10 +62,10 @@ rule figures:
     group:
         "report_{study}"
     resources:
-        mem_mb=plan.ranks_memory,
+        mem_mb=job(compute.ranks_memory),
     params:
-        study=plan.study_keys,
-        dataset=plan.dataset_keys,
+        study=job(StudyPlan.study_keys),
+        dataset=job(StudyPlan.dataset_keys),
         code=plan.code("figures"),
     script:
         "../scripts/figures.py"
@@ -74,7 +74,7 @@ rule figures:
 rule export_vectors:
     """Vectors of test captions and items: of the run that pictures show, or of any other by name."""
     input:
-        unpack(plan.scored_inputs),
+        unpack(job(scoring.scored_inputs)),
     output:
         "results/{study}/embedding/{method}.seed{seed}.npz",
     log:
@@ -83,13 +83,13 @@ rule export_vectors:
         "results/{study}/benchmarks/export_vectors/{method}.seed{seed}.tsv"
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.encoding_gpus,
-        runtime=plan.encoding_minutes,
-        mem_mb=plan.model_memory,
+        gpu=job(compute.encoding_gpus),
+        runtime=job(compute.encoding_minutes),
+        mem_mb=job(compute.model_memory),
     params:
-        spec=plan.evaluation_spec,
+        spec=job(StudyPlan.evaluation_spec),
         dataset=plan.key("dataset"),
-        execution=plan.execution("run_spec"),
+        execution=plan.execution(StudyPlan.run_spec),
         code=plan.code("export_vectors"),
     script:
         "../scripts/export_vectors.py"
@@ -98,18 +98,18 @@ rule export_vectors:
 rule examples:
     """What one run found, a corner of its similarities, its space of captions and items."""
     input:
-        unpack(plan.clip_files),
-        captions=plan.test_captions,
-        item_table=plan.item_table,
-        similarity=plan.pictured_similarity,
-        embedding=plan.pictured_vectors,
+        unpack(job(StudyPlan.clip_files)),
+        captions=job(StudyPlan.test_captions),
+        item_table=job(StudyPlan.item_table),
+        similarity=job(reporting.pictured_similarity),
+        embedding=job(reporting.pictured_vectors),
     output:
         report(
-            expand(FIGURE, name=PICTURES_OF_A_RUN, suffix=["png", "pdf"]),
+            expand(FIGURE, name=reporting.PICTURES_OF_A_RUN, suffix=["png", "pdf"]),
             category="Figures",
             caption="../report/examples.rst",
         ),
-        expand(FIGURE, name=DRAWN_OF_A_RUN, suffix="svg"),
+        expand(FIGURE, name=reporting.DRAWN_OF_A_RUN, suffix="svg"),
     log:
         "results/{study}/logs/examples.log",
     benchmark:
@@ -117,13 +117,13 @@ rule examples:
     group:
         "report_{study}"
     resources:
-        mem_mb=plan.matrix_memory,
+        mem_mb=job(compute.matrix_memory),
     params:
         dataset=plan.key("dataset"),
-        run=plan.pictured_run,
+        run=job(reporting.pictured_run),
         figures=plan.key("figures"),
-        size=plan.thumbnail_size,
-        setting=plan.pictured_setting,
+        size=job(reporting.thumbnail_size),
+        setting=job(reporting.pictured_setting),
         code=plan.code("examples"),
     script:
         "../scripts/examples.py"
@@ -134,13 +134,13 @@ use rule examples as examples_of_method with:
         report(
             expand(
                 "results/{{study}}/figures/{{method}}/{name}.{suffix}",
-                name=PICTURES_OF_A_RUN,
+                name=reporting.PICTURES_OF_A_RUN,
                 suffix=["png", "pdf"],
             ),
             category="Figures",
             caption="../report/examples.rst",
         ),
-        expand("results/{{study}}/figures/{{method}}/{name}.svg", name=DRAWN_OF_A_RUN),
+        expand("results/{{study}}/figures/{{method}}/{name}.svg", name=reporting.DRAWN_OF_A_RUN),
     log:
         "results/{study}/logs/examples/{method}.log",
     benchmark:
@@ -148,20 +148,20 @@ use rule examples as examples_of_method with:
     params:
         act="examples",  # whose script it is; finished jobs have it among their parameters
         dataset=plan.key("dataset"),
-        run=plan.pictured_run,
+        run=job(reporting.pictured_run),
         figures=plan.key("figures"),
-        size=plan.thumbnail_size,
-        setting=plan.pictured_setting,
+        size=job(reporting.thumbnail_size),
+        setting=job(reporting.pictured_setting),
         code=plan.code("examples_of_method", "examples"),
 
 
 rule twin_figure:
     """Captions of Binary with clip and twin, and which of the two each method preferred."""
     input:
-        unpack(plan.clip_files),
-        captions=plan.test_captions,
-        item_table=plan.item_table,
-        similarity=plan.twin_similarity,
+        unpack(job(StudyPlan.clip_files)),
+        captions=job(StudyPlan.test_captions),
+        item_table=job(StudyPlan.item_table),
+        similarity=job(reporting.twin_similarity),
     output:
         report(
             multiext("results/{study}/figures/twin_examples", ".png", ".pdf"),
@@ -175,13 +175,13 @@ rule twin_figure:
     group:
         "report_{study}"
     resources:
-        mem_mb=plan.matrix_memory,
+        mem_mb=job(compute.matrix_memory),
     params:
         dataset=plan.key("dataset"),
-        methods=plan.twin_methods,
-        pictured=plan.pictured_label,
+        methods=job(reporting.twin_methods),
+        pictured=job(reporting.pictured_label),
         figures=plan.key("figures"),
-        size=plan.thumbnail_size,
+        size=job(reporting.thumbnail_size),
         code=plan.code("twin_figure"),
     script:
         "../scripts/twin_figure.py"
@@ -190,16 +190,16 @@ rule twin_figure:
 rule page:
     """One page that opens from a disk: tables, figures, what ran on what, and every query to look into."""
     input:
-        unpack(plan.result_files),
-        unpack(plan.table_files),
-        unpack(plan.clip_files),
-        captions=plan.test_captions,
-        item_table=plan.item_table,
-        similarity=plan.similarity_files,
-        records=plan.run_records,
+        unpack(job(reporting.result_files)),
+        unpack(job(reporting.table_files)),
+        unpack(job(StudyPlan.clip_files)),
+        captions=job(StudyPlan.test_captions),
+        item_table=job(StudyPlan.item_table),
+        similarity=job(StudyPlan.similarity_files),
+        records=job(StudyPlan.run_records),
         tables="results/{study}/tables",
-        pictures=plan.page_pictures,
-        drawings=plan.page_drawings,
+        pictures=job(reporting.page_pictures),
+        drawings=job(reporting.page_drawings),
         sweep="results/{study}/sweep/max_frames.csv",
     output:
         page=report("results/{study}/report.html", category="Report", caption="../report/page.rst"),
@@ -212,11 +212,11 @@ rule page:
     group:
         "report_{study}"
     resources:
-        mem_mb=plan.page_memory,
+        mem_mb=job(compute.page_memory),
     params:
-        study=plan.study_keys,
-        dataset=plan.dataset_keys,
-        assets=plan.page_assets,
+        study=job(StudyPlan.study_keys),
+        dataset=job(StudyPlan.dataset_keys),
+        assets=job(reporting.page_assets),
         code=plan.code("page"),
     script:
         "../scripts/page.py"

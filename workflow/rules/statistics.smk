@@ -11,8 +11,8 @@ rule statistics:
     """Error over training seeds and queries, with a bootstrap over queries next to it; Holm's correction over pairs."""
     input:
         metrics="results/{study}/metrics.csv",
-        ranks=plan.rank_files,
-        said=plan.run_metrics,
+        ranks=job(StudyPlan.rank_files),
+        said=job(StudyPlan.run_metrics),
     output:
         intervals=report(
             "results/{study}/statistics/intervals.csv", category="Results", caption="../report/intervals.rst"
@@ -30,14 +30,14 @@ rule statistics:
     group:
         "report_{study}"
     resources:
-        mem_mb=plan.ranks_memory,
+        mem_mb=job(compute.ranks_memory),
     params:
-        runs=plan.runs,
+        runs=job(StudyPlan.runs),
         settings=plan.key("statistics"),
-        pairs=plan.pairs,
-        compared=plan.compared_methods,
-        random=plan.random_factors,
-        metrics=plan.untracked("own_metrics"),
+        pairs=plan.key("pairs"),
+        compared=plan.key("compared_methods"),
+        random=plan.key("random_factors"),
+        metrics=plan.untracked(StudyPlan.own_metrics),
         code=plan.code("statistics"),
     script:
         "../scripts/statistics.py"
@@ -46,7 +46,7 @@ rule statistics:
 rule step_time:
     """Training steps of the verdict's methods, in turn on the same batches, in one process."""
     input:
-        unpack(plan.step_time_inputs),
+        unpack(job(training.step_time_inputs)),
     output:
         "results/{study}/step_time.csv",
     log:
@@ -56,15 +56,15 @@ rule step_time:
     # All of the machine, so that no other job slows the steps; torch takes as many threads as training does.
     threads: lambda w: workflow.cores or study(w).resources.threads
     resources:
-        gpu=plan.one_gpu,
-        mem_mb=plan.model_memory,
+        gpu=job(compute.one_gpu),
+        mem_mb=job(compute.model_memory),
     params:
-        specs=plan.timed_specs,
+        specs=job(training.timed_specs),
         baseline=plan.key("tables.verdict.baseline"),
         rounds=plan.key("tables.verdict.rounds"),
         threads=lambda wildcards, input: study(wildcards).resources.threads,
         dataset=plan.key("dataset"),
-        seed=plan.first_seed,
+        seed=lambda w: study(w).seeds[0],
         execution=plan.execution(),
         code=plan.code("step_time"),
     script:

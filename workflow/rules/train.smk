@@ -12,10 +12,10 @@ rule sanity:
     """A tiny subset must be over-fitted before real runs start."""
     input:
         unpack(plan.captions("train", "valid")),
-        unpack(plan.sanity_items),
-        described=plan.described,
-        item_table=plan.item_table,
-        weights=plan.weights,
+        unpack(job(training.sanity_items)),
+        described=job(StudyPlan.described),
+        item_table=job(StudyPlan.item_table),
+        weights=job(training.weights_files),
     output:
         "results/{study}/sanity.json",
     log:
@@ -25,14 +25,14 @@ rule sanity:
     threads: plan.key("resources.threads")
     resources:
         gpu=plan.key("resources.gpus"),
-        mem_mb=plan.model_memory,
+        mem_mb=job(compute.model_memory),
     params:
         settings=plan.key("sanity", "check"),
-        spec=plan.sanity_spec,
+        spec=job(training.sanity_spec),
         dataset=plan.key("dataset"),
         max_frames=plan.key("frames.max_frames"),
         state="results/{study}/.state/sanity.pt",
-        execution=plan.execution("sanity_spec"),
+        execution=plan.execution(training.sanity_spec),
         code=plan.code("sanity"),
     script:
         "../scripts/sanity.py"
@@ -41,7 +41,7 @@ rule sanity:
 rule train:
     """Train one method with one seed; the best checkpoint on validation is kept."""
     input:
-        unpack(plan.train_inputs),
+        unpack(job(training.train_inputs)),
     output:
         model="results/{study}/runs/{method}/seed{seed}/model.safetensors",
         history="results/{study}/runs/{method}/seed{seed}/history.csv",
@@ -55,17 +55,17 @@ rule train:
         study=plan.studies_with("trained", "reranked"),
     threads: plan.key("resources.threads")
     resources:
-        gpu=plan.training_gpus,
-        runtime=plan.training_minutes,
-        mem_mb=plan.model_memory,
+        gpu=job(compute.training_gpus),
+        runtime=job(compute.training_minutes),
+        mem_mb=job(compute.model_memory),
     params:
-        spec=plan.run_spec,
+        spec=job(StudyPlan.run_spec),
         name="{method}/seed{seed}",
         dataset=plan.key("dataset"),
         seed=lambda w: int(w.seed),
         max_frames=None,
         state="results/{study}/.state/runs/{method}.seed{seed}.pt",
-        execution=plan.execution("run_spec"),
+        execution=plan.execution(StudyPlan.run_spec),
         code=plan.code("train"),
     script:
         "../scripts/train.py"
@@ -74,11 +74,11 @@ rule train:
 use rule train as pretrain with:
     input:
         unpack(plan.captions("train", "valid")),
-        unpack(plan.pretraining_items),
-        item_table=plan.item_table,
-        described=plan.described,
-        weights=plan.weights,
-        sanity=plan.sanity_file,
+        unpack(job(training.pretraining_items)),
+        item_table=job(StudyPlan.item_table),
+        described=job(StudyPlan.described),
+        weights=job(training.weights_files),
+        sanity=job(training.sanity_file),
     output:
         model="results/{study}/pretrained{part}/model.safetensors",
         history="results/{study}/pretrained{part}/history.csv",
@@ -89,25 +89,25 @@ use rule train as pretrain with:
         "results/{study}/benchmarks/pretrain{part}.tsv"
     wildcard_constraints:
         study=STUDY,
-    threads: plan.pretraining_threads
+    threads: job(training.pretraining_threads)
     resources:
         gpu=plan.key("resources.gpus"),
-        mem_mb=plan.model_memory,
+        mem_mb=job(compute.model_memory),
     params:
-        spec=plan.pretraining_spec,
+        spec=job(training.pretraining_spec),
         act="train",  # whose script it is; finished jobs have it among their parameters
         name="pre-training{part}",
         dataset=plan.key("dataset"),
-        seed=plan.pretraining_seed,
-        max_frames=plan.pretraining_frames,
+        seed=job(training.pretraining_seed),
+        max_frames=job(items.pretraining_frames),
         state="results/{study}/.state/pretrained{part}.pt",
-        execution=plan.execution("pretraining_spec"),
+        execution=plan.execution(training.pretraining_spec),
         code=plan.code("pretrain", "train"),
 
 
 use rule train as sweep_trial with:
     input:
-        unpack(plan.sweep_trial_inputs),
+        unpack(job(training.sweep_trial_inputs)),
     output:
         model=temp("results/{study}/sweep/frames{frames}.safetensors"),
         history="results/{study}/sweep/frames{frames}.csv",
@@ -120,23 +120,23 @@ use rule train as sweep_trial with:
         study=STUDY,
     resources:
         gpu=plan.key("resources.gpus"),
-        mem_mb=plan.model_memory,
+        mem_mb=job(compute.model_memory),
     params:
-        spec=plan.sweep_trial_spec,
+        spec=job(training.sweep_trial_spec),
         act="train",  # whose script it is; finished jobs have it among their parameters
         name="sweep/frames{frames}",
         dataset=plan.key("dataset"),
         seed=plan.key("sweep.seed"),
         max_frames=lambda w: int(w.frames),
         state="results/{study}/.state/sweep/frames{frames}.pt",
-        execution=plan.execution("sweep_trial_spec"),
+        execution=plan.execution(training.sweep_trial_spec),
         code=plan.code("sweep_trial", "train"),
 
 
 checkpoint sweep:
     """Choose max_frames on validation; without a sweep the study's own value is written down."""
     input:
-        plan.sweep_trials,
+        job(training.sweep_trials),
     output:
         table="results/{study}/sweep/max_frames.csv",
         best="results/{study}/sweep/best.json",
@@ -153,7 +153,7 @@ checkpoint sweep:
 
 use rule train as trial with:
     input:
-        unpack(plan.trial_inputs),
+        unpack(job(training.trial_inputs)),
     output:
         model=temp("results/{study}/sweep/{method}/seed{seed}/trial.{trial}.safetensors"),
         history="results/{study}/sweep/{method}/seed{seed}/trial.{trial}.csv",
@@ -165,21 +165,21 @@ use rule train as trial with:
     wildcard_constraints:
         study=STUDY,
     params:
-        spec=plan.trial_spec,
+        spec=job(training.trial_spec),
         act="train",  # whose script it is; finished jobs have it among their parameters
         name="sweep/{method}/seed{seed}/{trial}",
         dataset=plan.key("dataset"),
         seed=lambda w: int(w.seed),
         max_frames=None,
         state="results/{study}/.state/sweep/{method}.seed{seed}.{trial}.pt",
-        execution=plan.execution("trial_spec"),
+        execution=plan.execution(training.trial_spec),
         code=plan.code("trial", "train"),
 
 
 checkpoint tune:
     """Choose a method's keys by the validation scores of its trials."""
     input:
-        plan.trial_records,
+        job(training.trial_records),
     output:
         table="results/{study}/sweep/{method}/seed{seed}/trials.csv",
         choice="results/{study}/sweep/{method}/seed{seed}/choice.json",
@@ -188,8 +188,8 @@ checkpoint tune:
     benchmark:
         "results/{study}/benchmarks/tune/{method}.seed{seed}.tsv"
     params:
-        trials=plan.trials,
-        metric=plan.select_metric,
+        trials=job(training.trials_of),
+        metric=job(training.select_metric),
         code=plan.code("tune"),
     script:
         "../scripts/tune.py"

@@ -256,9 +256,9 @@ ANALYSIS = Analysis(
             params={
                 "runs": lambda plan: plan.runs(),
                 "blind": lambda plan: plan.keys.blind_methods(),
-                "compared": lambda plan: plan.compared_methods(),
+                "compared": lambda plan: plan.keys.compared_methods(),
                 "confidence": lambda plan: plan.keys.statistics.confidence,
-                "random": lambda plan: plan.random_factors(),
+                "random": lambda plan: plan.keys.random_factors(),
             },
             own_metrics=True,
         ),

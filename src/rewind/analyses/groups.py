@@ -354,10 +354,10 @@ ANALYSIS = Analysis(
             params={
                 "runs": lambda plan: plan.runs(),
                 "dataset": lambda plan: plan.keys.dataset,
-                "deciding": lambda plan: plan.primary_metrics(),
+                "deciding": lambda plan: plan.keys.primary_metric_by_setting(),
                 "confidence": lambda plan: plan.keys.statistics.confidence,
-                "compared": lambda plan: plan.compared_methods(),
-                "random": lambda plan: plan.random_factors(),
+                "compared": lambda plan: plan.keys.compared_methods(),
+                "random": lambda plan: plan.keys.random_factors(),
             },
             own_metrics=True,
         ),

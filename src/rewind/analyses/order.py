@@ -247,14 +247,18 @@ ANALYSIS = Analysis(
             {"": "statistics/order.csv"},
             inputs={
                 # Ranks of the same runs on the clips as they are.
-                "ranks": lambda plan: plan.per_run("ranks/{method}/seed{seed}.parquet", plan.order_runs()),
-                "controlled": lambda plan: plan.per_run("order/{method}/seed{seed}.parquet", plan.order_runs()),
+                "ranks": lambda plan: plan.per_run(
+                    "ranks/{method}/seed{seed}.parquet", plan.runs(plan.keys.order_methods())
+                ),
+                "controlled": lambda plan: plan.per_run(
+                    "order/{method}/seed{seed}.parquet", plan.runs(plan.keys.order_methods())
+                ),
             },
             params={
-                "runs": lambda plan: plan.order_runs(),
-                "setting": lambda plan: plan.order_setting(),
+                "runs": lambda plan: plan.runs(plan.keys.order_methods()),
+                "setting": lambda plan: plan.keys.order_setting(),
                 "settings": lambda plan: plan.keys.statistics,
-                "random": lambda plan: plan.random_factors(),
+                "random": lambda plan: plan.keys.random_factors(),
             },
             own_metrics=True,
         ),

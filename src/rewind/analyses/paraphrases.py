@@ -198,9 +198,9 @@ ANALYSIS = Analysis(
             inputs={"ranks": lambda plan: plan.rank_files(), "captions": lambda plan: plan.test_captions()},
             params={
                 "runs": lambda plan: plan.runs(),
-                "pairs": lambda plan: plan.pairs(),
+                "pairs": lambda plan: plan.keys.pairs(),
                 "confidence": lambda plan: plan.keys.statistics.confidence,
-                "random": lambda plan: plan.random_factors(),
+                "random": lambda plan: plan.keys.random_factors(),
             },
         ),
     ),

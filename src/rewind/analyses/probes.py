@@ -452,12 +452,16 @@ ANALYSIS = Analysis(
             "probe_table",
             "rewind.analyses.probes:compare",
             {"intervals": "statistics/probes.csv", "pairs": "statistics/probe_pairs.csv"},
-            inputs={"probed": lambda plan: plan.per_run("probes/{method}/seed{seed}.parquet", plan.probed_runs())},
+            inputs={
+                "probed": lambda plan: plan.per_run(
+                    "probes/{method}/seed{seed}.parquet", plan.runs(plan.keys.probed_methods())
+                )
+            },
             params={
-                "runs": lambda plan: plan.probed_runs(),
-                "pairs": lambda plan: plan.pairs(),
+                "runs": lambda plan: plan.runs(plan.keys.probed_methods()),
+                "pairs": lambda plan: plan.keys.pairs(),
                 "confidence": lambda plan: plan.keys.statistics.confidence,
-                "random": lambda plan: plan.random_factors(),
+                "random": lambda plan: plan.keys.random_factors(),
             },
         ),
     ),

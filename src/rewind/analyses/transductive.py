@@ -246,7 +246,7 @@ ANALYSIS = Analysis(
                 "scales": lambda plan: {name: plan.keys.inverse_temperature(name) for name in methods(plan.keys)},
                 "setting": lambda plan: searched_setting(plan.keys),
                 "settings": lambda plan: plan.keys.statistics,
-                "random": lambda plan: plan.random_factors(),
+                "random": lambda plan: plan.keys.random_factors(),
             },
             grows="pairs",
             memory="page",

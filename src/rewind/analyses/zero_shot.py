@@ -209,14 +209,16 @@ ANALYSIS = Analysis(
                 "pairs": "statistics/zero_shot_pairs.csv",
             },
             inputs={
-                "classified": lambda plan: plan.per_run("zero_shot/{method}/seed{seed}.npz", plan.zero_shot_runs())
+                "classified": lambda plan: plan.per_run(
+                    "zero_shot/{method}/seed{seed}.npz", plan.runs(plan.keys.with_towers())
+                )
             },
             params={
-                "runs": lambda plan: plan.zero_shot_runs(),
+                "runs": lambda plan: plan.runs(plan.keys.with_towers()),
                 "settings": lambda plan: plan.keys.evaluation.zero_shot.fingerprint("run"),
                 "confidence": lambda plan: plan.keys.statistics.confidence,
-                "random": lambda plan: plan.random_factors(),
-                "pairs": lambda plan: plan.pairs(),
+                "random": lambda plan: plan.keys.random_factors(),
+                "pairs": lambda plan: plan.keys.pairs(),
             },
             level=20,
             grows="",

@@ -25,6 +25,7 @@ from rewind.platform import usable_cores
 from rewind.processes import run_snakemake
 from rewind.progress import format_duration
 from rewind.workflow.config import load_config, main_overrides
+from rewind.workflow.plan.reporting import targets_on_request
 from rewind.workflow.plan.rules import WorkflowPlan
 from rewind.working_folder import SNAKEFILES, find_snakefile, require_snakefile
 
@@ -187,7 +188,7 @@ def _rehearse_study(
     # Without a GPU the resource gpu must not make jobs wait: as many as all jobs at once could request.
     gpus = visible_gpus or options.cores * max(1, study.resources.gpus)
     # A rehearsal keeps the first seeds, so its files have the names that the whole study's have.
-    targets = ["all", *WorkflowPlan({name: study}, datasets).studies[name].targets_on_request()]
+    targets = ["all", *targets_on_request(WorkflowPlan({name: study}, datasets).studies[name])]
     outcome = run_workflow(prepared.folder, cwd, options.cores, gpus, targets)
     results = prepared.folder / "results" / name
     folders = [*(prepared.folder / "results/data" / dataset for dataset in datasets), results]

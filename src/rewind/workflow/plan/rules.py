@@ -1,4 +1,4 @@
-"""All studies and data sets of a run, as rules ask: ``plan.train_inputs`` is a function of a job's wildcards."""
+"""All studies and data sets of a run, as rules ask: ``job(training.train_inputs)`` is a function of wildcards."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rewind.analyses.base import Ask, Rule
-from rewind.config import Dataset, Study
+from rewind.analyses.base import Rule
+from rewind.config import Dataset, RunSpec, Study
 from rewind.config.base import Affects, ConfigModel
 from rewind.errors import RewindError
 from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.code_hash import StageCode, store_code_hash
+from rewind.workflow.plan import compute
+from rewind.workflow.plan.code import code_dependencies
 from rewind.workflow.plan.dataset import DatasetPlan
 from rewind.workflow.plan.files import Files, UserFile
+from rewind.workflow.plan.scoring import kind_of_run
 from rewind.workflow.plan.study import StudyPlan
 from rewind.workflow.stages import CodeDependencies
 from rewind.workflow.user_inputs import UserInputs
@@ -43,13 +46,14 @@ class CodeHashes(NamedTuple):
 class WorkflowPlan:
     """The plans of all studies and data sets of a run.
 
-    A method of a plan is here a function of a job's wildcards, as rules want it: of the study's plan where there is a
-    wildcard ``study``, else of the data set's. A method that asks for ``attempt`` is a function of the attempt too.
+    What rules ask is answered by functions of a plan: of the study's where a job has a wildcard ``study``, else of the
+    data set's.
 
     >>> from types import SimpleNamespace
+    >>> from rewind.workflow.plan import compute
     >>> study = Study(name="demo", dataset="shapes", methods={"meanP": {}})
     >>> plan = WorkflowPlan({"demo": study}, {"shapes": Dataset(name="shapes", source={"format": "shapes"})})
-    >>> plan.training_gpus(SimpleNamespace(study="demo", method="meanP")), plan.names(vectors=False)
+    >>> plan.job(compute.training_gpus)(SimpleNamespace(study="demo", method="meanP")), plan.names(vectors=False)
     (1, 'shapes')
     """
 
@@ -101,11 +105,11 @@ class WorkflowPlan:
     def studies_with(self, *runs: str) -> str:
         """Names of studies as a pattern that also looks ahead to the method in a run's path, ``<study>/…/<method>/…``.
 
-        ``runs`` are kinds of runs, see :meth:`StudyPlan.kind_of_run`.
+        ``runs`` are kinds of runs, see :func:`rewind.workflow.plan.scoring.kind_of_run`.
         """
         patterns = []
         for name, plan in self.studies.items():
-            methods = [method for method in plan.keys.methods if plan.kind_of_run(method) in runs]
+            methods = [method for method in plan.keys.methods if kind_of_run(plan, method) in runs]
             ahead = rf"/\w+/(?:{'|'.join(map(re.escape, methods))})/" if methods else "(?!)"
             patterns.append(f"{re.escape(name)}(?={ahead})")
         return "|".join(patterns)
@@ -113,13 +117,15 @@ class WorkflowPlan:
     def key(self, name: str, stage: Affects = "report") -> Callable[[Any], Any]:
         """A function of wildcards: a key of the study or data set, such as ``statistics.pairs``.
 
-        It returns only the keys of a block that results of ``stage`` depend on.
+        It returns only the keys of a block that results of ``stage`` depend on. ``name`` may also be of a method of the
+        study without arguments, such as ``runs``.
         """
 
         def value(wildcards: Any) -> Any:
             found: Any = self._plan_of(wildcards).keys
             for part in name.split("."):
                 found = getattr(found, part)
+            found = found() if callable(found) else found
             return found.fingerprint(stage) if isinstance(found, ConfigModel) else found
 
         return value
@@ -128,9 +134,9 @@ class WorkflowPlan:
         """A function of wildcards: the captions of splits of a study's data, by split."""
         return lambda wildcards: self.studies[wildcards.study].captions(*splits)
 
-    def of_all_studies(self, files: str) -> list[str]:
-        """Files of every study, by the name of the method that lists them: ``targets`` is what studies are for."""
-        return [path for plan in self.studies.values() for path in getattr(plan, files)()]
+    def of_all_studies(self, files: Callable[[StudyPlan], list[str]]) -> list[str]:
+        """Files of every study."""
+        return [path for plan in self.studies.values() for path in files(plan)]
 
     def code(self, rule: str, stage: str = "") -> Callable[[Any], str]:
         """A function of wildcards: the hash of the code that computes a rule's output.
@@ -140,10 +146,15 @@ class WorkflowPlan:
 
         def code_hash(wildcards: Any) -> str:
             assert self._code is not None
-            dependencies = self._ask(wildcards, "code_dependencies", rule=rule)
-            return self._code.of_job(stage or rule, dependencies, dict(wildcards.items()))
+            return self._code.of_job(stage or rule, self.code_dependencies(rule, wildcards), dict(wildcards.items()))
 
         return code_hash
+
+    def code_dependencies(self, rule: str, wildcards: Any) -> CodeDependencies:
+        """What keys name of the code of a rule's job."""
+        ask = code_dependencies if hasattr(wildcards, "study") else DatasetPlan.code_dependencies
+        dependencies: CodeDependencies = self._ask(ask, wildcards, rule=rule)
+        return dependencies
 
     def clip_code(self, wildcards: Any) -> str:
         """The hash of the code that makes a clip, or an image, whichever the data set holds."""
@@ -152,7 +163,7 @@ class WorkflowPlan:
 
     def analysis_inputs(self, rule: Rule) -> Callable[[Any], Files]:
         """A function of wildcards: the files of an analysis' job."""
-        return lambda wildcards: {name: self._answer(wildcards, ask) for name, ask in rule.inputs.items()}
+        return lambda wildcards: {name: self._ask(ask, wildcards) for name, ask in rule.inputs.items()}
 
     def analysis_outputs(self, rule: Rule, report: Callable[..., Any]) -> tuple[list[Any], dict[str, Any]]:
         """Paths of what an analysis' job writes, without a name and by name.
@@ -173,13 +184,14 @@ class WorkflowPlan:
     def analysis_params(self, rule: Rule) -> dict[str, Callable[..., Any]]:
         """Name of a parameter of an analysis → a function of wildcards."""
 
-        def param(ask: Ask) -> Callable[[Any], Any]:
-            return lambda wildcards: _plain(self._answer(wildcards, ask))
-
-        own = {"metrics": self.untracked("own_metrics")} if rule.own_metrics else {}
+        own = {"metrics": self.untracked(StudyPlan.own_metrics)} if rule.own_metrics else {}
         if not rule.function.startswith("rewind."):
-            own["analyses"] = lambda wildcards, input: list(self._plan_of(wildcards).keys.analyses)
-        return {name: param(ask) for name, ask in rule.params.items()} | own | {"code": self.code(rule.name)}
+            own["analyses"] = self.untracked(lambda plan: list(plan.keys.analyses))
+        return {name: self.job(ask) for name, ask in rule.params.items()} | own | {"code": self.code(rule.name)}
+
+    def analysis_memory(self, rule: Rule) -> Callable[..., int]:
+        """A function of wildcards and attempt: MB of an analysis' job."""
+        return self.job(getattr(compute, f"{rule.memory}_memory"))
 
     def accepted(self, wildcards: Any) -> list[str]:
         """What tables say of edits that somebody declared to change no number."""
@@ -187,52 +199,46 @@ class WorkflowPlan:
         plan = self.studies[wildcards.study]
         return self._code.accepted.sentences(plan.name, plan.dataset.name)
 
-    def untracked(self, name: str) -> Callable[[Any, Any], Any]:
-        """A parameter that makes nothing stale: Snakemake compares none that is made from inputs."""
-        return lambda wildcards, input: self._ask(wildcards, name)
+    def job(self, ask: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of a job's wildcards that calls ``ask`` with its plan.
 
-    def execution(self, spec: str = "") -> Callable[[Any, Any], dict[str, Any]]:
+        Further parameters of ``ask`` are wildcards of their names; where it has ``attempt``, the result has, too.
+        """
+        if "attempt" in inspect.signature(ask).parameters:
+            return lambda wildcards, attempt: self._ask(ask, wildcards, attempt=attempt)
+        return lambda wildcards: _plain(self._ask(ask, wildcards))
+
+    def untracked(self, ask: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+        """A parameter that makes nothing stale: Snakemake compares none that is made from inputs."""
+        return lambda wildcards, input: self._ask(ask, wildcards)
+
+    def execution(self, spec: Callable[..., RunSpec] | None = None) -> Callable[[Any, Any], dict[str, Any]]:
         """Such a parameter: the keys that a job needs although its results do not depend on them.
 
-        ``spec`` is the method of a study's plan that returns the keys of the run.
+        ``spec`` returns the keys of the job's run.
         """
 
         def value(wildcards: Any, input: Any) -> dict[str, Any]:
-            keys: dict[str, Any] = self._ask(wildcards, "execution")
-            return keys | ({"keys": self._ask(wildcards, spec).left_out("run")} if spec else {})
+            keys: dict[str, Any] = self._plan_of(wildcards).execution()
+            return keys | ({"keys": self._ask(spec, wildcards).left_out("run")} if spec else {})
 
         return value
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        found: list[Any] = [getattr(kind, name, None) for kind in (StudyPlan, DatasetPlan)]
-        methods = [method for method in found if callable(method)]
-        if name.startswith("_") or not methods:
-            raise AttributeError(f"no plan has {name!r}")
-        if any("attempt" in inspect.signature(method).parameters for method in methods):
-            return lambda wildcards, attempt: self._ask(wildcards, name, attempt=attempt)
-        return lambda wildcards: _plain(self._ask(wildcards, name))
 
     def _plan_of(self, wildcards: Any) -> Any:
         """The plan that a job belongs to."""
         return self.studies[wildcards.study] if hasattr(wildcards, "study") else self.datasets[wildcards.dataset]
 
-    def _ask(self, wildcards: Any, name: str, **further: Any) -> Any:
-        """The answer of a job's plan."""
-        method = getattr(self._plan_of(wildcards), name)
+    def _ask(self, ask: Callable[..., Any], wildcards: Any, **further: Any) -> Any:
+        """The answer for a job; parameters of ``ask`` with a default value may have no wildcard."""
         values: dict[str, Any] = {}
-        for parameter in inspect.signature(method).parameters.values():
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                continue
-            if parameter.name in further:
-                values[parameter.name] = further[parameter.name]
-            elif hasattr(wildcards, parameter.name):
-                value = str(getattr(wildcards, parameter.name))
-                values[parameter.name] = int(value) if parameter.name in NUMBERS else value
-        return self._answer(wildcards, lambda plan: method(**values))
-
-    def _answer(self, wildcards: Any, ask: Ask) -> Any:
+        for parameter in list(inspect.signature(ask).parameters)[1:]:
+            if parameter in further:
+                values[parameter] = further[parameter]
+            elif hasattr(wildcards, parameter):
+                value = str(getattr(wildcards, parameter))
+                values[parameter] = int(value) if parameter in NUMBERS else value
         try:
-            return self._as_input(ask(self._plan_of(wildcards)))
+            return self._as_input(ask(self._plan_of(wildcards), **values))
         except RewindError as error:
             raise self._error(str(error)) from None
 
