@@ -3,9 +3,9 @@
     python benchmarks/code_hash_replay.py --old 54c602e          # beside the working tree's, over 100 commits
     python benchmarks/code_hash_replay.py --old 54c602e --commits 20
 
-Both implementations (`src/rewind/workflow/code_hash.py` and what it uses: of the commit `--old`, and of the working
-tree) read the code of each of the last commits (of first parents), whose `src` and `workflow` are unpacked into a
-temporary folder; nothing of it is imported. Each runs in a process of its own, with its own table of stages.
+Both implementations (`src/rewind/workflow/staleness/code_hash.py` and what it uses: of the commit `--old`, and of the
+working tree) read the code of each of the last commits (of first parents), whose `src` and `workflow` are unpacked into
+a temporary folder; nothing of it is imported. Each runs in a process of its own, with its own table of stages.
 
 What is hashed of a commit: every rule and part of one, in three variants: without what a study names, with every
 plug-in module (models, losses, samplers, formats, encoders) and any head, and with these and one head by name. A commit
@@ -21,6 +21,7 @@ makes all stale in both, and is counted apart.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -96,11 +97,14 @@ def hash_trees() -> int:
 def hash_tree(tree: Path) -> Stages:
     # The implementation is that of PYTHONPATH. Its names and arguments are those that both have.
     from rewind.errors import RewindError
-    from rewind.workflow.code_hash import StageCode, reachable_definitions
     from rewind.workflow.stages import RULES, SUB_STAGES, CodeDependencies
 
+    try:
+        code_hash = importlib.import_module("rewind.workflow.staleness.code_hash")
+    except ModuleNotFoundError:  # of a commit from before that folder
+        code_hash = importlib.import_module("rewind.workflow.code_hash")
     library = tree / "src/rewind"
-    code = StageCode(library=library)
+    code = code_hash.StageCode(library=library)
     files = [path for folder in PLUGINS for path in sorted((library / folder).glob("[!_]*.py"))]
     plugins = [".".join(("rewind", *path.relative_to(library).with_suffix("").parts)) for path in files]
     variants = {
@@ -111,7 +115,7 @@ def hash_tree(tree: Path) -> Stages:
     stages: Stages = {}
     if (library / "jobs").is_dir():
         for path in sorted((library / "jobs").glob("[!_]*.py")):
-            stages[f"jobs/{path.stem}"] = reachable_definitions(code.reader, [f"rewind.jobs.{path.stem}"], {})
+            stages[f"jobs/{path.stem}"] = code_hash.reachable_definitions(code.reader, [f"rewind.jobs.{path.stem}"], {})
         return stages
     for stage in (*RULES, *SUB_STAGES):
         for variant, dependencies in variants.items():

@@ -483,7 +483,7 @@ FAULTS = (
     # The frame of jobs
     Fault(
         "hash-without-callees",
-        "workflow/code_hash.py",
+        "workflow/staleness/code_hash.py",
         "            for read in definition.reads:\n",
         "            for read in ():\n",
         "identity identity_stages",

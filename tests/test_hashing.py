@@ -23,10 +23,10 @@ from rewind.provenance import file_hash
 from rewind.video.frame_store import _row_checksums
 from rewind.video.prepare import _files_sha256
 from rewind.video.shards import write_tar
-from rewind.workflow.accepted import hash_size_and_ends
-from rewind.workflow.code_hash import compute_code_hash
 from rewind.workflow.preflight.models import file_stamp
-from rewind.workflow.user_inputs import UserInputs
+from rewind.workflow.staleness.accepted import hash_size_and_ends
+from rewind.workflow.staleness.code_hash import compute_code_hash
+from rewind.workflow.staleness.user_inputs import UserInputs
 
 
 @pytest.fixture

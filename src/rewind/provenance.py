@@ -1,6 +1,6 @@
 """What goes into ``run.json``: the user's command line (without secrets), versions, hardware and the git commit.
 
-Which code computed a result is tracked separately, in :mod:`rewind.workflow.code_hash`.
+Which code computed a result is tracked separately, in :mod:`rewind.workflow.staleness.code_hash`.
 """
 
 from __future__ import annotations

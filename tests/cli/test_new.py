@@ -21,8 +21,8 @@ from rewind import packaged
 from rewind.cli import new, scaffold
 from rewind.cli.main import main
 from rewind.provenance import _commit_in_version, environment
-from rewind.workflow.code_hash import StageCode, library_hash
 from rewind.workflow.stages import RULES, SUB_STAGES
+from rewind.workflow.staleness.code_hash import StageCode, library_hash
 
 NEEDED = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "Snakefile")
 NEEDED_FOLDERS = ("src", "workflow", "config", "profiles", "envs")
@@ -110,7 +110,7 @@ def test_the_code_of_stages_is_the_same_in_a_wheel_and_in_a_checkout(installed):
     assert (installed / "rewind/_workflow/workflow/scripts/train.py").is_file()
     here, there = StageCode(library=ROOT / "src/rewind"), StageCode(library=installed / "rewind")
     assert all(here.parts(stage) == there.parts(stage) for stage in (*RULES, *SUB_STAGES))
-    code = "from rewind.workflow.code_hash import library_hash; "
+    code = "from rewind.workflow.staleness.code_hash import library_hash; "
     code += "from rewind.packaged import checkout_folder, workflow_home; "
     code += "print(library_hash(), workflow_home(), checkout_folder())"
     command = [sys.executable, "-c", code]

@@ -63,9 +63,9 @@ from rewind.system_errors import user_message
 from rewind.training.checkpoint import StateFile
 from rewind.video.images import upright_rgb
 from rewind.video.transcode import UnusableSource
-from rewind.workflow.accepted import AcceptedEditStore
 from rewind.workflow.checksums import structural_fault
 from rewind.workflow.config import custom_rules
+from rewind.workflow.staleness.accepted import AcceptedEditStore
 
 SECONDS = 5  # until a reader that waits for ever is stopped
 

@@ -182,7 +182,7 @@ def _below(path: str, places: Iterable[str]) -> bool:
 
 
 def _by_content(folder: Path) -> set[str]:
-    """Files whose content counts in a rule's `code`, as :mod:`rewind.workflow.user_inputs` keeps them."""
+    """Files whose content counts in a rule's `code`, as :mod:`rewind.workflow.staleness.user_inputs` keeps them."""
     file = folder / ".snakemake/rewind/brought.csv"
     rows = csv.reader(file.read_text().splitlines()) if file.is_file() else []
     return {os.path.relpath(folder / row[0], folder) for row in rows if row}

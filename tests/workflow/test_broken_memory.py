@@ -10,10 +10,10 @@ from messages import refusal
 from rewind.io.cache import JsonCache
 from rewind.video.shards import missing_shards
 from rewind.video.sources import SourceListing
-from rewind.workflow.accepted import ACCEPTED_FILE, AcceptedEditStore
-from rewind.workflow.code_hash import ModuleReader, load_code_hash
 from rewind.workflow.preflight import models
-from rewind.workflow.user_inputs import UserInputs
+from rewind.workflow.staleness.accepted import ACCEPTED_FILE, AcceptedEditStore
+from rewind.workflow.staleness.code_hash import ModuleReader, load_code_hash
+from rewind.workflow.staleness.user_inputs import UserInputs
 
 CONTENTS = {
     "empty": b"",

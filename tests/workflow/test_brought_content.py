@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rewind.workflow.user_inputs import UserInputs
+from rewind.workflow.staleness.user_inputs import UserInputs
 
 
 def seen(memory: Path, *paths: Path, writes: bool = True) -> dict[str, str]:

@@ -23,7 +23,7 @@ from rewind.data.readers import read_score_file
 from rewind.errors import ConfigErrors
 from rewind.system_errors import user_message
 from rewind.workflow.config import load_checked_config
-from rewind.workflow.stale import refusal_reason
+from rewind.workflow.staleness.reasons import refusal_reason
 
 
 @pytest.fixture()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from messages import refusal
-from rewind.workflow.code_hash import DefinitionHashes, ModuleReader, reachable_definitions
+from rewind.workflow.staleness.code_hash import DefinitionHashes, ModuleReader, reachable_definitions
 
 
 def is_ignored(name: str) -> bool:

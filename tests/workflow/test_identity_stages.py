@@ -19,9 +19,10 @@ from rewind.job_values import Job, NamedList, Outputs
 from rewind.registry import BACKBONES, FORMATS, HEADS, LOSSES, MODELS, SAMPLERS
 from rewind.training.checkpoint import StateFile
 from rewind.training.run import TrainingJob
-from rewind.workflow.code_hash import StageCode, compute_code_hash
 from rewind.workflow.job import run_script
-from rewind.workflow.stages import RULES, SUB_STAGES, CodeDependencies, code_roots, is_ignored, strip_rule_prefix
+from rewind.workflow.stages import RULES, SUB_STAGES, CodeDependencies, code_roots, strip_rule_prefix
+from rewind.workflow.staleness.code_hash import StageCode, compute_code_hash
+from rewind.workflow.staleness.no_effect import is_ignored
 from rule_files import rules_text
 
 RUN = (
@@ -338,7 +339,7 @@ def test_a_script_does_its_job_and_nothing_when_it_is_read_again():
 def test_nothing_of_the_library_runs_when_it_is_imported():
     """An import counts by what is used of it: so it may do nothing else."""
     identity = StageCode()
-    known = {"rewind.__main__", "rewind.workflow.normalise", "rewind.config.docs"}
+    known = {"rewind.__main__", "rewind.workflow.staleness.normalise", "rewind.config.docs"}
     known |= {"rewind.encoders.tiny", "rewind.training.tracking"}  # commands of their own
     known |= {"rewind.config.load"}  # how YAML is read
     for path in sorted((ROOT / "src/rewind").rglob("*.py")):

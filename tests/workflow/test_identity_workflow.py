@@ -15,7 +15,8 @@ from checkout import ROOT
 from mini_study import Workflow
 from rewind import optional_packages
 from rewind.encoders.tiny import write_transformers
-from rewind.workflow.stages import GUARDS, NON_SEMANTIC, ZERO_SHOT_VALIDATION, is_ignored
+from rewind.workflow.stages import ZERO_SHOT_VALIDATION
+from rewind.workflow.staleness.no_effect import GUARDS, NON_SEMANTIC, is_ignored
 
 STUDY = """
 dataset: shapes

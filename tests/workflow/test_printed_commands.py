@@ -122,7 +122,7 @@ def test_every_printed_command_is_tested():
 def test_no_message_spells_a_command_of_snakemake_out():
     """But for those that are about no study in particular."""
     general = {"cli/main.py", "cli/new.py", "config/docs.py", "commands.py"}
-    general |= {"workflow/stale.py"}
+    general |= {"workflow/staleness/reasons.py"}
     command, spelt = re.compile(r"snakemake (-|prepared|all|results)"), set()
     for path in (ROOT / "src/rewind").rglob("*.py"):
         tree = ast.parse(path.read_text())

@@ -16,9 +16,9 @@ from rewind.errors import RewindError
 from rewind.io.files import read_json
 from rewind.system_errors import user_message
 from rewind.video.shards import how_to_restore_shards, missing_shards
-from rewind.workflow.accepted import AcceptedEditStore
+from rewind.workflow.staleness.accepted import AcceptedEditStore
 from rewind.workflow.checksums import how_to_restore, is_made_otherwise, lost_outputs, restore_times
-from rewind.workflow.code_hash import StageCode
+from rewind.workflow.staleness.code_hash import StageCode
 from rewind.workflow.config import ONLY_KEYS, custom_rules, load_checked_config, load_config
 from rewind.workflow.plan import compute, extras, items, reporting, scoring, training
 from rewind.workflow.plan.dataset import DatasetPlan
@@ -26,8 +26,8 @@ from rewind.workflow.plan.files import Unwatched, UserFile
 from rewind.workflow.plan.rules import CodeHashes, WorkflowPlan
 from rewind.workflow.plan.study import StudyPlan
 from rewind.workflow.preflight.checks import CACHE_FILE, Preflight, run_checks
-from rewind.workflow.stale import recorded_time
-from rewind.workflow.user_inputs import UserInputs
+from rewind.workflow.staleness.reasons import recorded_time
+from rewind.workflow.staleness.user_inputs import UserInputs
 
 # Here and not in input functions, whose exceptions Snakemake swallows where the file that they are for exists. Jobs
 # that read the workflow again on another machine need only the keys, and so does `rewind why`.

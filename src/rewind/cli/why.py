@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rewind.commands import override_words
 from rewind.errors import RewindError
-from rewind.workflow.accepted import AcceptedEdit, AcceptedEditStore, hash_size_and_ends, job_name
 from rewind.workflow.stages import is_display, strip_rule_prefix
-from rewind.workflow.stale import (
+from rewind.workflow.staleness.accepted import AcceptedEdit, AcceptedEditStore, hash_size_and_ends, job_name
+from rewind.workflow.staleness.reasons import (
     JobChange,
     PlannedJob,
     dry_run,

@@ -45,8 +45,8 @@ from rewind.search.run import RECORD_FILE, FinishedRun
 from rewind.search.trust import refuse_code, refuse_encoders
 from rewind.video.shards import clip_identity
 from rewind.workflow.checksums import how_to_remake, verify_files_below
-from rewind.workflow.code_hash import StageCode, compute_code_hash
 from rewind.workflow.stages import CodeDependencies
+from rewind.workflow.staleness.code_hash import StageCode, compute_code_hash
 
 # ---- Checking a query: words that are unknown or cut off -----------------------------------------------------------
 

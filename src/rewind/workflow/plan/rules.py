@@ -12,8 +12,6 @@ from rewind.analyses.base import Rule
 from rewind.config import Dataset, RunSpec, Study
 from rewind.config.base import Affects, ConfigModel
 from rewind.errors import RewindError
-from rewind.workflow.accepted import AcceptedEditStore
-from rewind.workflow.code_hash import StageCode, store_code_hash
 from rewind.workflow.plan import compute
 from rewind.workflow.plan.code import code_dependencies
 from rewind.workflow.plan.dataset import DatasetPlan
@@ -21,7 +19,9 @@ from rewind.workflow.plan.files import Files, UserFile
 from rewind.workflow.plan.scoring import kind_of_run
 from rewind.workflow.plan.study import StudyPlan
 from rewind.workflow.stages import CodeDependencies
-from rewind.workflow.user_inputs import UserInputs
+from rewind.workflow.staleness.accepted import AcceptedEditStore
+from rewind.workflow.staleness.code_hash import StageCode, store_code_hash
+from rewind.workflow.staleness.user_inputs import UserInputs
 
 NUMBERS = ("seed", "frames")  # wildcards that are numbers
 

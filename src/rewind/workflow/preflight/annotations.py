@@ -24,9 +24,9 @@ from rewind.evaluation.twins import why_not_in_binary
 from rewind.hashing import stable_hash
 from rewind.io.cache import JsonCache, file_stamp
 from rewind.video.sources import annotation_files
-from rewind.workflow.code_hash import library_hash
 from rewind.workflow.preflight.files import absent_sources
 from rewind.workflow.queries import known_annotations
+from rewind.workflow.staleness.code_hash import library_hash
 
 MAX_ANNOTATION_BYTES = 200 * 10**6  # larger annotation files are left to a job
 READ_KEYS = {"name", "source", "reverse", "clips", "only", "groups", "allow_overlap"}  # keys that counts depend on

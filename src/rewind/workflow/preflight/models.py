@@ -32,8 +32,8 @@ from rewind.io.cache import JsonCache, file_stamp
 from rewind.provenance import file_hash
 from rewind.system_errors import is_system_error
 from rewind.video.sources import READY_FILE, annotation_files, sources_folder
-from rewind.workflow.code_hash import library_hash
 from rewind.workflow.preflight.annotations import cached_annotations
+from rewind.workflow.staleness.code_hash import library_hash
 
 # ---- Encoders that methods name (key ``encoder``) ------------------------------------------------------------------
 

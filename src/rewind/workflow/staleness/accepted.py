@@ -140,7 +140,10 @@ def _load_edits(path: Path) -> list[AcceptedEdit]:
         "what it kept is made again"
     )
     with reading_user_file(path, "list of accepted edits", remedy):
-        edits = [AcceptedEdit(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise TypeError("it is not a list of objects")
+        edits = [AcceptedEdit(**entry) for entry in entries]
         if not all(isinstance(value, str) for edit in edits for value in (edit.stage, edit.job, edit.recorded)):
             raise TypeError("a stage, a job or a sum is not text")
         return edits

@@ -26,11 +26,11 @@ from rewind.errors import RewindError
 from rewind.hashing import sha256_of
 from rewind.io.files import read_cached_json, read_json, write_text
 from rewind.processes import run_snakemake
-from rewind.workflow.accepted import AcceptedEditStore
-from rewind.workflow.code_hash import DefinitionHashes, load_code_hash
 from rewind.workflow.config import ONLY_KEYS
 from rewind.workflow.job import job_record_path
-from rewind.workflow.user_inputs import FILE_CONTENT
+from rewind.workflow.staleness.accepted import AcceptedEditStore
+from rewind.workflow.staleness.code_hash import DefinitionHashes, load_code_hash
+from rewind.workflow.staleness.user_inputs import FILE_CONTENT
 from rewind.workflow.what_ran import in_words, typed_overrides, value_changes
 from rewind.working_folder import require_snakefile
 

@@ -2,7 +2,7 @@
 
 :func:`parse_module` splits a file into its definitions (functions, classes, values, and what runs on import).
 :func:`normalise_source` writes a definition without comments, docstrings, annotations, formatting and messages.
-The terms are those of :mod:`rewind.workflow.code_hash`.
+The terms are those of :mod:`rewind.workflow.staleness.code_hash`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rewind.hashing import stable_hash
-from rewind.workflow.stages import GUARDS
+from rewind.workflow.staleness.no_effect import GUARDS
 
 # ---- Definitions of a module ---------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class NameClassifier:
         return name if name and self.is_ignored(self.qualified(name)) else ""
 
     def is_guard(self, node: ast.AST) -> bool:
-        """Whether an expression is a call of one of :data:`rewind.workflow.stages.GUARDS`."""
+        """Whether an expression is a call of one of :data:`rewind.workflow.staleness.no_effect.GUARDS`."""
         return isinstance(node, ast.Call) and self.qualified(_called_name(node)) in GUARDS
 
 

@@ -12,7 +12,7 @@ nothing is imported. The hash and the definitions behind it are stored, so that 
   (``CodeDependencies.modules``).
 - *Dynamic* names stand for code that runs only where a key asks for it, as what classifies images in validation. Where
   one is reached, the roots that the keys chose are followed in its place (``CodeDependencies.dynamic``).
-- *Ignored* code computes nothing that is in a result (:func:`rewind.workflow.stages.is_ignored`): it is not followed.
+- *Ignored* code computes nothing that is in a result (:mod:`rewind.workflow.staleness.no_effect`): it is not followed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from rewind.hashing import sha256_hex, short_hash, stable_hash
 from rewind.io.cache import JsonCache
 from rewind.io.files import read_cached_json, write_json
 from rewind.packaged import WHEEL_FOLDER
-from rewind.workflow.normalise import IMPORT_EFFECTS, ParsedModule, Target, module_from_json, parse_module
-from rewind.workflow.stages import SCRIPTS, CodeDependencies, code_roots, is_ignored
+from rewind.workflow.stages import SCRIPTS, CodeDependencies, code_roots
+from rewind.workflow.staleness.no_effect import is_ignored
+from rewind.workflow.staleness.normalise import IMPORT_EFFECTS, ParsedModule, Target, module_from_json, parse_module
 
 LIBRARY = "rewind"
 
@@ -60,7 +61,7 @@ class StageCode:
     """
 
     def __init__(self, *, scripts: Path | None = None, library: Path | None = None, memory: Path | None = None) -> None:
-        self.reader = ModuleReader(library or Path(__file__).parents[1], is_ignored, memory, scripts)
+        self.reader = ModuleReader(library or Path(__file__).parents[2], is_ignored, memory, scripts)
 
     def parts(self, stage: str, dependencies: CodeDependencies | None = None) -> DefinitionHashes:
         """The parts that a stage, or one of :data:`rewind.workflow.stages.SUB_STAGES`, needs, with hashes."""
@@ -107,7 +108,7 @@ def library_hash() -> str:
     A wheel and a checkout of the same code have the same hash: the workflow, which only a wheel holds inside the
     package, is left out.
     """
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     paths = [path for path in sorted(root.rglob("*.py")) if path.relative_to(root).parts[0] != WHEEL_FOLDER]
     return short_hash(*(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() for path in paths))
 
@@ -249,7 +250,7 @@ class ModuleReader:
         memory: cache file of parsed modules, see :class:`JsonCache`.
         scripts: folder of the workflow's scripts; None: that of the library's checkout or wheel.
 
-    >>> reader = ModuleReader(Path(__file__).parents[1])
+    >>> reader = ModuleReader(Path(__file__).parents[2])
     >>> sorted(reader.module("rewind.torch_setup").units)
     ['(import)', 'keep_freed_memory', 'reproduce_on_cpu', 'seed_everything', 'set_deterministic', 'synchronise']
     """
@@ -266,7 +267,7 @@ class ModuleReader:
         self.library, self.is_ignored = library, is_ignored
         self.memory = JsonCache(memory, _MAX_CACHED_MODULES)
         # How a module is parsed is part of the key: an edit of these two makes every entry invalid.
-        self._parser = [Path(__file__).with_name(name).read_bytes() for name in ("normalise.py", "stages.py")]
+        self._parser = [Path(__file__).with_name(name).read_bytes() for name in ("normalise.py", "no_effect.py")]
         self._own_packages: set[str] = set()
         self._own_folders: set[Path] = set()
         self._read: dict[str, ParsedModule | None] = {}
