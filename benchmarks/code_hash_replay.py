@@ -5,7 +5,8 @@
 
 Both implementations (`src/rewind/workflow/staleness/code_hash.py` and what it uses: of the commit `--old`, and of the
 working tree) read the code of each of the last commits (of first parents), whose `src` and `workflow` are unpacked into
-a temporary folder; nothing of it is imported. Each runs in a process of its own, with its own table of stages.
+a temporary folder; nothing of it is imported. Each runs in a process of its own, with its own table of stages. Where a
+table names code that a commit does not have, its hash is refused, and nothing is compared.
 
 What is hashed of a commit: every rule and part of one, in three variants: without what a study names, with every
 plug-in module (models, losses, samplers, formats, encoders) and any head, and with these and one head by name. A commit
@@ -33,6 +34,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGINS = ("models", "losses", "objectives", "training/samplers", "data/formats", "datasets", "encoders")
+REFUSED = {"error": "no such stage"}
 Stages = dict[str, dict[str, str]]  # stage and variant → part → hash; with the single key "error" where there is none
 
 
@@ -141,10 +143,12 @@ class Replay:
     def add(self, commit: str, now: dict[str, Stages]) -> None:
         self.counts["commits with jobs" if is_jobs(now) else "commits with rules"] += 1
         for stage, old in now["old"].items():
-            new = now["new"][stage]
+            new = now["new"].get(stage, REFUSED)
             self.counts["hashes"] += 1
+            if refused := ("error" in old) + ("error" in new):
+                self.counts["hashes that both refuse" if refused == 2 else "hashes that one refuses"] += 1
+                continue
             self.counts["hashes that are equal"] += old == new
-            self.counts["hashes that both refuse"] += "error" in old and "error" in new
             for part in changed_parts(old, new):
                 what = "only in old" if part not in new else "only in new" if part not in old else "other normal form"
                 self.differing[part, what].append(f"{commit} {stage}")
@@ -153,7 +157,9 @@ class Replay:
         self.before = now
 
     def _compare_edit(self, commit: str, before: dict[str, Stages], now: dict[str, Stages]) -> None:
-        stale = {name: changed_stages(before[name], now[name]) for name in now}
+        trees = [tree[name] for tree in (before, now) for name in tree]
+        both = {stage for stage in now["old"] if not any("error" in tree.get(stage, REFUSED) for tree in trees)}
+        stale = {name: changed_stages(before[name], now[name]) & both for name in now}
         self.counts["edits"] += 1
         self.counts["edits that make a stage stale"] += bool(stale["old"])
         self.counts["stale stages, by old"] += len(stale["old"])
