@@ -208,6 +208,16 @@ def test_methods_that_nothing_moves_apart_show_any_difference(folder, capsys):
     expect_message(parts(text)[-1])
 
 
+def test_no_difference_is_printed_that_cannot_be(folder, capsys):
+    """From R@1 of 50% no method can gain or lose more than 50 points."""
+    text = told(capsys, "--seed-sd", "20", "--queries", "30", "--seeds", "3", "--r1", "50")
+    assert "no possible difference of R@1" in parts(text)[0]
+    rows = [re.split(r"\s{2,}", line.strip()) for line in parts(text)[2].splitlines()[2:]]
+    assert rows[0][2] == "none"
+    points = [float(number) for row in rows for number in re.findall(r"\d+\.\d", row[2])]
+    assert points and max(points) <= 50
+
+
 def test_what_is_given_overrules_what_is_measured(folder, capsys):
     results(folder)
     text = told(capsys, "--seeds", "5", "--queries", "4000", "--r1", "30", "--seed-sd", "0.8", "--cluster-size", "1")

@@ -248,6 +248,7 @@ def _setting_rows(table: pd.DataFrame, study: Study, setting: str) -> pd.DataFra
 
 TARGET_POWER = 0.8  # share of studies in which a difference is to be detected
 SEED_COUNTS = (1, 3, 5, 10)  # rows of the table, besides the study's own number
+NONE_DETECTED = "none"
 _MAX_SIMULATED_RANKS = 12_000_000  # ranks that the check of one design draws
 _SPREAD_STEPS = 9  # spreads over seeds that are tried between the least and the greatest
 Designs = list[Design]
@@ -314,16 +315,18 @@ def _headline(title: str, cases: Designs, level: float, pairs: int) -> str:
     if cases[0].seeds == 1:
         return f"{title}: no claim about methods can be made. One run per method says nothing about other seeds."
     text = (
-        f"{title}: a difference of {_range_text(_detected_differences(cases, level))} points of R@1\n"
+        f"{title}: {_difference_words(_detected_differences(cases, level))} of R@1\n"
         f"between two methods is detected in {100 * TARGET_POWER:.0f}% of studies (p ≤ {level:g})"
     )
     if pairs == 1:
         return f"{text}."
-    holm_first = _range_text(_detected_differences(cases, level, pairs))
-    return (
-        f"{text};\n"
-        f"a difference of {holm_first} points if it must be the first of {pairs} pairs to pass Holm's correction."
-    )
+    holm_first = _difference_words(_detected_differences(cases, level, pairs))
+    return f"{text};\n{holm_first} if it must be the first of {pairs} pairs to pass Holm's correction."
+
+
+def _difference_words(points: Sequence[float]) -> str:
+    text = _detected_text(points)
+    return "no possible difference" if text == NONE_DETECTED else f"a difference of {text} points"
 
 
 def _seed_table(cases: Designs, level: float, pairs: int) -> list[str]:
@@ -338,7 +341,7 @@ def _seed_table(cases: Designs, level: float, pairs: int) -> list[str]:
         spreads = [100 * model_variances(design).run ** 0.5 for design in designs]
         columns = [
             _range_text(spreads),
-            *(_range_text(_detected_differences(designs, level, family)) for family in families),
+            *(_detected_text(_detected_differences(designs, level, family)) for family in families),
         ]
         lines.append("   ".join([f"  {seeds:>5}", *(f"{field:>14}" for field in columns)]))
     return lines
@@ -347,7 +350,7 @@ def _seed_table(cases: Designs, level: float, pairs: int) -> list[str]:
 def _assumption_lines(cases: Designs, level: float) -> list[str]:
     one_seed = cases[0].seeds == 1
     limits = [query_limited_effect(design, TARGET_POWER, level) for design in cases]
-    known = [limit for limit in limits if limit > 0]
+    known = [limit for limit in limits if f"{limit:.1f}" != "0.0"]  # what is printed as 0.0 limits nothing
     lines = (
         [
             f"These trained models, over other queries: a difference of {_range_text(known)} points is detected in "
@@ -400,7 +403,24 @@ def _simulation_check(cases: Designs, level: float) -> list[str]:
 
 
 def _detected_differences(cases: Designs, level: float, family: int = 1) -> list[float]:
-    return [design_detectable_effect(design, TARGET_POWER, level, family=family) for design in cases]
+    """Points of R@1 for each case; infinite where R@1 would have to leave 0 to 100% for it."""
+    found = [design_detectable_effect(design, TARGET_POWER, level, family=family) for design in cases]
+    return [
+        points if points <= max(design.r1, 100 - design.r1) else math.inf
+        for design, points in zip(cases, found, strict=True)
+    ]
+
+
+def _detected_text(points: Sequence[float]) -> str:
+    """A range of detected differences; ``or more`` where some cases detect none that is possible.
+
+    >>> _detected_text([13.94, math.inf]), _detected_text([8.0, 12.5]), _detected_text([math.inf])
+    ('13.9 or more', '8.0–12.5', 'none')
+    """
+    possible = [point for point in points if point < math.inf]
+    if not possible:
+        return NONE_DETECTED
+    return _range_text(points) if len(possible) == len(points) else f"{min(possible):.1f} or more"
 
 
 def _range_text(points: Sequence[float], digits: int = 1) -> str:
@@ -410,7 +430,7 @@ def _range_text(points: Sequence[float], digits: int = 1) -> str:
     """
     if np.isnan(points).any():
         raise ValueError(f"a range over NaN: {list(points)}")
-    low, high = (f"{end:.{digits}f}" if np.isfinite(end) else "over 100" for end in (min(points), max(points)))
+    low, high = (f"{end:.{digits}f}" for end in (min(points), max(points)))
     return low if low == high else f"{low}–{high}"
 
 
