@@ -21,7 +21,7 @@ from rewind.report.board.studies import BASELINE, COMPARED, TRAINED, ZERO_SHOT, 
 from rewind.statistics.inference import mean_inference
 from rewind.statistics.variance import variance_components
 
-HOSTILE = "</script><script>alert(1)</script><b onclick='x'>&\"|_$%"
+HOSTILE = "</script><script>alert(1)</script><b onclick='x'>{&\"|_$%"
 
 
 def groups_of(cells: pd.DataFrame) -> dict[tuple[int, str], str]:
@@ -147,19 +147,29 @@ def test_the_page_is_one_document_that_asks_no_network(tmp_path):
     names = card("one", {}, title=HOSTILE, methods=labels)
     study = read_board_study(tmp_path / "results/one", names, 0, "results/one", page="../results/one/report.html")
     page, *tables = Board([study]).write(tmp_path / "board")
-    assert [path.name for path in (page, *tables)] == ["index.html", "board.csv", "board.tex", "board.json"]
+    assert [path.name for path in (page, *tables)] == [
+        "index.html",
+        "board.csv",
+        "board.tex",
+        "board.bib",
+        "board.json",
+    ]
     text = page.read_text()
     reader = Reader(text)
     assert len(set(reader.ids)) == len(reader.ids) and len(reader.scripts) == 2
     outside = re.sub(r"<script.*?</script>", "", text, flags=re.S)
     assert "<script>alert" not in text and "onclick='" not in outside and "<b onclick" not in text
     assert all(address.startswith(("#", "data:", "../results/one/report.html")) for address in reader.addresses)
-    assert not re.search(r"https?://|@import|\bfetch\(|XMLHttpRequest", text) and "default-src 'none'" in text
+    assert (
+        not re.search(r"https?://(?!github.com/rewind-bench/rewind)|@import|\bfetch\(|XMLHttpRequest", text)
+        and "default-src 'none'" in text
+    )
     copies = json.loads(next(content for key, content in reader.scripts if key == "table-copies"))["board"]
-    assert copies == {"LaTeX": tables[1].read_text(), "CSV": tables[0].read_text()}
+    assert copies == {"LaTeX": tables[1].read_text(), "BibTeX": tables[2].read_text(), "CSV": tables[0].read_text()}
+    assert copies["BibTeX"].count("@") == 2 and copies["BibTeX"].count("{") == copies["BibTeX"].count("}")
     assert "'=1+1" in copies["CSV"], "a spreadsheet would compute it"
     assert read_spreadsheet(tables[0])["label"].tolist()[-1] == "=1+1"
-    content = json.loads(tables[2].read_text())
+    content = json.loads(tables[3].read_text())
     assert content["format"] == 1 and content["cells"][0]["label"] == HOSTILE and content["groups"][0]["letter"] == "A"
 
 

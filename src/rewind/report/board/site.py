@@ -1,4 +1,4 @@
-"""The files of a board: ``index.html``, ``board.csv``, ``board.tex`` and ``board.json``.
+"""The files of a board: ``index.html``, ``board.csv``, ``board.tex``, ``board.bib`` and ``board.json``.
 
 Together they are a static site: any web server can serve the folder, and the page opens from a disk without a network.
 Names come from studies that others may have run, so every text is escaped for its markup.
@@ -21,6 +21,7 @@ from rewind.report.board.ranking import COLUMN_KEY, OWN, Group, rank_cells
 from rewind.report.board.studies import BASELINE, KINDS, BoardStudy, accuracy_name
 from rewind.report.page.document import json_script, read_asset
 from rewind.report.page.whisker import Scale
+from rewind.tables.latex import escape_latex
 from rewind.tables.render import ARROW_MEANINGS, render_latex, render_template
 from rewind.tables.results import short_direction
 from rewind.tables.settings import SETTING_TITLES
@@ -91,12 +92,14 @@ class Board:
 
     def write(self, folder: Path) -> list[Path]:
         """Write the page and the table in every format; returns the paths, the page first."""
-        paths = [folder / name for name in (PAGE_FILE, "board.csv", "board.tex", "board.json")]
+        paths = [folder / name for name in (PAGE_FILE, "board.csv", "board.tex", "board.bib", "board.json")]
         latex = render_latex(board_table(self))
         write_spreadsheet(paths[1], board_rows(self))
         write_text(paths[2], latex)
-        write_json(paths[3], board_json(self))
-        copies = {"LaTeX": latex, "CSV": paths[1].read_text(encoding="utf-8")}
+        bibtex = board_bibtex(self)
+        write_text(paths[3], bibtex)
+        write_json(paths[4], board_json(self))
+        copies = {"LaTeX": latex, "BibTeX": bibtex, "CSV": paths[1].read_text(encoding="utf-8")}
         write_text(paths[0], render_board(self, copies))
         return paths
 
@@ -167,6 +170,28 @@ def board_table(board: Board) -> Table:
         rows.append((*cells, *(_table_cell(board.cell(of_method, column)) for column in board.columns)))
     notes = (*_notes(board), *(f"{group.letter}: {_group_sentence(group)}" for group in board.groups))
     return Table("", _caption(board), "board", tuple(columns), (RowGroup("", tuple(rows)),), name="board", notes=notes)
+
+
+def board_bibtex(board: Board) -> str:
+    """An entry for Rewind, and one for the results of every study, which the digest of its data tells from others."""
+    rewind = {
+        "title": "{Rewind: does a text-to-video retriever know which way time runs?}",
+        "author": "{The Rewind authors}",
+        "year": "2026",
+        "url": "https://github.com/rewind-bench/rewind",
+    }
+    entries = [("software", "rewind", rewind)]
+    for number, study in enumerate(board.studies):
+        digest = study.cells["digest"].iloc[0][:DIGEST_DIGITS]
+        title = escape_latex(f"Results of the study {board.names[number]} on {study.card.title}")
+        # BibTeX counts braces, also escaped ones.
+        title = title.replace(r"\{", r"\textbraceleft{}").replace(r"\}", r"\textbraceright{}")
+        fields = {"title": f"{{{title}}}", "note": f"evaluated with Rewind; data {digest}"}
+        entries.append(("misc", f"rewind-{study.card.name}-{digest}", fields))
+    return "\n".join(
+        f"@{kind}{{{key},\n" + "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items()) + "}\n"
+        for kind, key, fields in entries
+    )
 
 
 def _table_cell(cell: pd.Series | None) -> Cell:
