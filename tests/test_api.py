@@ -17,7 +17,7 @@ import pytest
 from brought_files import COUNT, caption_ids, item_ids, write_captions
 from checkout import ROOT
 from messages import expect_message, refusal
-from rewind.api import compare, metrics, ranks, table
+from rewind.api import compare, metrics, ranks, results, table
 from rewind.cli.new import make_working_folder
 from rewind.config.report import Statistics
 from rewind.data.captions import load_split
@@ -413,3 +413,9 @@ def test_a_warning_says_where_rounding_may_decide_between_a_clip_and_its_twin():
     ranks(scores, twins=twins)
     with pytest.warns(UserWarning, match="binary: for 100% of queries"):
         ranks(scores * (1 + 1e-15 * np.arange(20)), twins=twins)
+
+
+def test_results_of_a_study_that_is_not_there_are_refused_by_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with refusal():
+        results("nowhere")

@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -43,7 +43,10 @@ from rewind.tables.results import Results, interval_procedures, setting_sizes
 from rewind.tables.spec import TableInputs
 from rewind.tables.table import MISSING, Table
 
-__all__ = ["Comparison", "compare", "evaluate", "metrics", "ranks", "table"]
+__all__ = ["Comparison", "compare", "evaluate", "metrics", "ranks", "results", "table"]
+
+if TYPE_CHECKING:
+    from rewind.workflow.plan.study import StudyPlan
 
 Kind = Literal["setting", "pairs", "gap", "seeds"]
 Format = Literal["text", "markdown", "latex", "html", "csv", "json"]
@@ -574,8 +577,8 @@ def evaluate(
 ) -> Comparison:
     """Evaluate files of scores or vectors, or a model by name, as ``rewind evaluate`` does, and read the results.
 
-    It writes a study into the current folder, which ``rewind new`` has written, and runs the workflow; what was run
-    before is not run again. The tables, figures and the page of the study are in ``results/<study>``.
+    It writes a study into the current folder and runs the workflow; what was run before is not run again. The tables,
+    figures and the page of the study are in ``results/<study>``.
 
     Args:
         data: a CSV of ``item_id,caption[,reverse_caption]``, or the name of a data set.
@@ -617,6 +620,25 @@ def evaluate(
     )
     if code:
         raise RewindError(f"{plan.name}: the workflow failed with exit code {code}; its messages say where.")
+    return _comparison(plan)
+
+
+def results(study: str) -> Comparison:
+    """The numbers of a finished study in the current folder: what its page and its tables show.
+
+    Raises:
+        RewindError: naming the file, where the study or one of its results does not exist.
+    """
+    from rewind.config import load_dataset, load_study
+    from rewind.workflow.plan.dataset import DatasetPlan
+    from rewind.workflow.plan.study import StudyPlan
+
+    keys = load_study(study)
+    dataset = load_dataset(keys.dataset)
+    return _comparison(StudyPlan(keys, DatasetPlan(dataset, {dataset.name: dataset})))
+
+
+def _comparison(plan: StudyPlan) -> Comparison:
     from rewind.report.study import ReportFiles, load_results
     from rewind.statistics.rank_files import ranks_folder
     from rewind.workflow.plan.reporting import result_files

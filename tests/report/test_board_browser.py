@@ -6,7 +6,7 @@ from board_studies import card, write_results
 from rewind.io.files import read_csv, write_csv
 from rewind.report.board.site import Board
 from rewind.report.board.studies import BASELINE, TRAINED, MethodCard, read_board_study
-from tabs import opened
+from tabs import axe_faults, opened
 
 VALUES = {"meanP": 50, "seqLSTM": 72, "seqTransf": 84, "chance": 50}
 
@@ -61,3 +61,10 @@ def test_the_overview_is_filtered_and_sorted_as_the_whole_table_is(browser, boar
             text.split()[0] for text in tab.locator("#compared tbody tr:visible .drawn").all_inner_texts() if text
         ]
         assert values == sorted(values, reverse=True, key=float)
+
+
+@pytest.mark.parametrize("width", [400, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_objects_to_nothing(browser, board, width, scheme):
+    with opened(browser, board, width, plain=True, color_scheme=scheme, bypass_csp=True) as tab:
+        assert axe_faults(tab) == {}

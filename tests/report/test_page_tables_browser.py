@@ -17,7 +17,7 @@ from rewind.tables.footnotes import Footnotes
 from rewind.tables.render import write_tables
 from rewind.tables.spec import TableInputs
 from table_numbers import FACTS, results
-from tabs import opened, settled
+from tabs import axe_faults, opened, settled
 
 STUDY = {
     "dataset": "shapes",
@@ -182,3 +182,10 @@ def test_a_link_to_a_folded_part_opens_it(browser, tmp_path):
             assert not tab.get_by_text("all", exact=True).is_visible()
     with opened(browser, f"{address}#runs") as tab:
         assert tab.get_by_text("all", exact=True).is_visible()
+
+
+@pytest.mark.parametrize("width", [400, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_objects_to_nothing(browser, folder, width, scheme):
+    with opened(browser, (folder / "report.html").as_uri(), width, color_scheme=scheme, bypass_csp=True) as tab:
+        assert axe_faults(tab) == {}

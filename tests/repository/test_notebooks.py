@@ -28,14 +28,25 @@ for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", "-c", RUN, str(notebook)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+def shown(name: str, folder: Path) -> str:
+    command = [sys.executable, "-W", "error", "-c", RUN, str(ROOT / f"examples/{name}.ipynb")]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.index("<h3>Yes</h3>") < done.stdout.index("<b>precise</b>") < done.stdout.index("<b>blind</b>")
-    assert "<h3>No, it cannot</h3>" in done.stdout and "\\begin{tabular}" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_vectors_in_and_the_answer_out(tmp_path: Path) -> None:
+    text = shown("which_way", tmp_path)
+    assert text.index("<h3>Yes</h3>") < text.index("<b>precise</b>") < text.index("<b>blind</b>")
+    assert "<h3>No, it cannot</h3>" in text and "\\begin{tabular}" in text
+
+
+@pytest.mark.slow
+def test_a_head_of_ones_own_is_trained_and_judged(tmp_path: Path) -> None:
+    text = shown("own_model", tmp_path)
+    assert "<b>neighbours</b>" in text and text.index("<h3>No, it cannot</h3>") < text.index("<b>meanP</b>")
+    assert (tmp_path / "results/own/report.html").is_file()
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

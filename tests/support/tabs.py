@@ -1,6 +1,9 @@
 """Tabs of a browser that note every fault, and what tests press in the explorer."""
 
 import contextlib
+from pathlib import Path
+
+import axe_playwright_python
 
 
 @contextlib.contextmanager
@@ -50,3 +53,12 @@ def pick(tab, name, value):
 def counted(tab):
     """How many queries the explorer says that it lists."""
     return int(settled(tab).locator("#count").inner_text().split()[0].replace(",", ""))
+
+
+def axe_faults(tab):
+    """What axe-core objects to: its rule, and the elements."""
+    source = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text(encoding="utf-8")
+    tab.evaluate(source)
+    found = tab.evaluate("axe.run(document, {resultTypes: ['violations', 'passes']})")
+    assert len(found["passes"]) > 15, "it looked"
+    return {fault["id"]: [node["html"] for node in fault["nodes"]] for fault in found["violations"]}

@@ -203,7 +203,7 @@ def make_page(
     document = Page(
         title=study.title or study.name,
         question=QUESTION if any(finding.verdicts for finding in findings) else "",
-        subtitle=qualified_title(_subtitle(study, dataset, split, results), results.given),
+        subtitle=qualified_title(_subtitle(study, dataset, split), results.given),
         sections=sections,
         names=names,
         explorer=explorer.data(
@@ -216,7 +216,8 @@ def make_page(
             begin=first_comparison(results, {method for method, _ in explorer.runs}),
         ),
         strips=strips.content(),
-        clips=_clips_text(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors", dataset.name),
+        clips=_clips_text(strips, len(clips), dataset.items if any(split.items["path"]) else "vectors", dataset.name)
+        + _left_out_text(study, results),
         beside=bool(folder),
         copies=copies,
     )
@@ -324,17 +325,21 @@ def _clips_text(strips: PageStrips, count: int, items: str, dataset: str) -> str
     )
 
 
-def _subtitle(study: Study, dataset: Dataset, split: ScoredSplit, results: Results) -> str:
+def _subtitle(study: Study, dataset: Dataset, split: ScoredSplit) -> str:
     counts = (
         f"{len(split.items):,} test {_items_noun(dataset)}, {len(split.captions):,} captions, {len(study.runs())} runs"
     )
+    return f"{dataset.title or dataset.name}: {counts}"
+
+
+def _left_out_text(study: Study, results: Results) -> str:
+    """What the explorer says of methods that it does not show."""
     explored = _explored_settings(study, results)[2]
     left_out = ", ".join(label for method, label in results.labels.items() if method not in explored)
     why = "was not evaluated in every setting" + " or scores only some pairs" * any(
         method.rerank for method in study.methods.values()
     )
-    note = f"; the explorer leaves out what {why}: {left_out}" if left_out else ""
-    return f"{dataset.title or dataset.name}: {counts}{note}"
+    return f" Left out is what {why}: {left_out}." if left_out else ""
 
 
 def _items_noun(dataset: Dataset) -> str:

@@ -76,7 +76,8 @@ def html_figure(path: Path, caption: str, narrow: Path | None = None) -> str:
         small = f'<source media="(max-width: 48rem)" width="{width}" height="{height}" srcset="{source}">'
         image = f"<picture>{small}{image}</picture>"
     below = f"<figcaption>{escape_html(caption)}</figcaption>"
-    return f'<figure id="figure-{escape_html(Path(path).stem)}"><div class="wide">{image}</div>{below}</figure>'
+    wide = f'<div class="wide" tabindex="0" role="group" aria-label="Picture">{image}</div>'
+    return f'<figure id="figure-{escape_html(Path(path).stem)}">{wide}{below}</figure>'
 
 
 def _embedded_picture(path: Path) -> tuple[str, int, int]:
