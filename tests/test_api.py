@@ -417,5 +417,5 @@ def test_a_warning_says_where_rounding_may_decide_between_a_clip_and_its_twin():
 
 def test_results_of_a_study_that_is_not_there_are_refused_by_its_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with refusal():
+    with refusal("config/studies/nowhere.yaml"):
         results("nowhere")
