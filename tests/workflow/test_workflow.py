@@ -125,7 +125,7 @@ def test_every_stage_of_it_was_watched(finished):
 
 @pytest.mark.workflow
 def test_a_file_that_a_rule_does_not_declare_is_named(workflow):
-    workflow.edit("workflow/rules/report.smk", "        described=plan.described,\n", "")
+    workflow.edit("workflow/rules/report.smk", "        described=job(StudyPlan.described),\n", "")
     with pytest.raises(AssertionError, match=r"tables.*read results/data/shapes/captions/report\.json"):
         workflow.run("results/mini/tables")
 
