@@ -15,7 +15,8 @@ DISTRIBUTION_NAME = "rewind-bench"
 WHEEL_FOLDER = "_workflow"
 """Folder of this package in which a wheel has the workflow, ``config/``, ``profiles/`` and ``envs/constraints.txt``."""
 
-DOCS_URL = "https://github.com/rewind-bench/rewind/blob/main/docs"
+PROJECT_URL = "https://github.com/rewind-bench/rewind"
+DOCS_URL = f"{PROJECT_URL}/blob/main/docs"
 
 
 def workflow_home() -> Path:

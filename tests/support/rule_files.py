@@ -21,6 +21,7 @@ def rules_text() -> str:
 def _unrolled(text: str) -> str:
     head, loop, body = text.partition("for analysis_rule in analysis_rules().values():\n")
     body = textwrap.dedent(body).strip()
+    body = body[body.find("rule:") :]
     return head + "\n\n\n".join(_rule_text(body, rule) for rule in analysis_rules().values()) + "\n" * bool(loop)
 
 
@@ -30,7 +31,7 @@ def _rule_text(body: str, rule: Rule) -> str:
     pictures = {suffix: f"figures/{rule.picture}.{suffix}" for suffix in ("png", "pdf", "svg") if rule.picture}
     named = [f'{name}{"=" * bool(name)}"results/{{study}}/{file}",' for name, file in rule.output.items()]
     outputs = "\n".join(f"        {one}" for one in [*(f'"results/{{study}}/{p}",' for p in pictures.values()), *named])
-    text = re.sub(r"^        \*plan\.analysis_outputs.*\n.*", outputs, text, flags=re.M)
+    text = re.sub(r"^        \*unnamed,\n        \*\*named,", outputs, text, flags=re.M)
     text = re.sub(r'f"(results/.*)"', lambda m: f'"{m[1]}"'.replace("{{", "{").replace("}}", "}"), text)
     for field, value in {**vars(rule), "log_name": rule.log_name}.items():
         text = text.replace(f"{{analysis_rule.{field}}}", str(value))

@@ -5,6 +5,7 @@ Produces: statistics/<analysis>.csv and figures/<picture>.{png,pdf,svg}, as its 
 """
 
 for analysis_rule in analysis_rules().values():
+    unnamed, named = plan.analysis_outputs(analysis_rule, report)
 
     rule:
         name:
@@ -12,8 +13,8 @@ for analysis_rule in analysis_rules().values():
         input:
             unpack(plan.analysis_inputs(analysis_rule)),
         output:
-            *plan.analysis_outputs(analysis_rule, report)[0],
-            **plan.analysis_outputs(analysis_rule, report)[1],
+            *unnamed,
+            **named,
         log:
             f"results/{{study}}/logs/{analysis_rule.log_name}.log",
         benchmark:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -236,6 +236,11 @@ def draw_profile(study: Study, table: pd.DataFrame) -> Figure:
     return fig
 
 
+def controlled_runs(plan: Any) -> list[RunKey]:
+    """Every run that is shown frames in another order."""
+    return list(plan.runs(plan.keys.order_methods()))
+
+
 ANALYSIS = Analysis(
     applies=lambda plan: bool(plan.keys.evaluation.order),
     faults=faults,
@@ -247,15 +252,11 @@ ANALYSIS = Analysis(
             {"": "statistics/order.csv"},
             inputs={
                 # Ranks of the same runs on the clips as they are.
-                "ranks": lambda plan: plan.per_run(
-                    "ranks/{method}/seed{seed}.parquet", plan.runs(plan.keys.order_methods())
-                ),
-                "controlled": lambda plan: plan.per_run(
-                    "order/{method}/seed{seed}.parquet", plan.runs(plan.keys.order_methods())
-                ),
+                "ranks": lambda plan: plan.per_run("ranks/{method}/seed{seed}.parquet", controlled_runs(plan)),
+                "controlled": lambda plan: plan.per_run("order/{method}/seed{seed}.parquet", controlled_runs(plan)),
             },
             params={
-                "runs": lambda plan: plan.runs(plan.keys.order_methods()),
+                "runs": controlled_runs,
                 "setting": lambda plan: plan.keys.order_setting(),
                 "settings": lambda plan: plan.keys.statistics,
                 "random": lambda plan: plan.keys.random_factors(),

@@ -443,6 +443,11 @@ def _table(probe: str) -> TableSpec:
     )
 
 
+def probed_runs(plan: Any) -> list[RunKey]:
+    """Every run that is probed."""
+    return list(plan.runs(plan.keys.probed_methods()))
+
+
 ANALYSIS = Analysis(
     applies=lambda plan: bool(plan.keys.evaluation.probes),
     faults=faults,
@@ -452,13 +457,9 @@ ANALYSIS = Analysis(
             "probe_table",
             "rewind.analyses.probes:compare",
             {"intervals": "statistics/probes.csv", "pairs": "statistics/probe_pairs.csv"},
-            inputs={
-                "probed": lambda plan: plan.per_run(
-                    "probes/{method}/seed{seed}.parquet", plan.runs(plan.keys.probed_methods())
-                )
-            },
+            inputs={"probed": lambda plan: plan.per_run("probes/{method}/seed{seed}.parquet", probed_runs(plan))},
             params={
-                "runs": lambda plan: plan.runs(plan.keys.probed_methods()),
+                "runs": probed_runs,
                 "pairs": lambda plan: plan.keys.pairs(),
                 "confidence": lambda plan: plan.keys.statistics.confidence,
                 "random": lambda plan: plan.keys.random_factors(),

@@ -195,6 +195,11 @@ def finding(results: Results) -> Finding | None:
     return Finding(f"Zero-shot accuracy on {data}", best_method_sentences(comparison), best_method_remarks(comparison))
 
 
+def classified_runs(plan: Any) -> list[RunKey]:
+    """Every run that has towers."""
+    return list(plan.runs(plan.keys.with_towers()))
+
+
 ANALYSIS = Analysis(
     applies=lambda plan: plan.keys.evaluation.zero_shot is not None,
     faults=faults,
@@ -209,12 +214,10 @@ ANALYSIS = Analysis(
                 "pairs": "statistics/zero_shot_pairs.csv",
             },
             inputs={
-                "classified": lambda plan: plan.per_run(
-                    "zero_shot/{method}/seed{seed}.npz", plan.runs(plan.keys.with_towers())
-                )
+                "classified": lambda plan: plan.per_run("zero_shot/{method}/seed{seed}.npz", classified_runs(plan))
             },
             params={
-                "runs": lambda plan: plan.runs(plan.keys.with_towers()),
+                "runs": classified_runs,
                 "settings": lambda plan: plan.keys.evaluation.zero_shot.fingerprint("run"),
                 "confidence": lambda plan: plan.keys.statistics.confidence,
                 "random": lambda plan: plan.keys.random_factors(),

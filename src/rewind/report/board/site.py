@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from rewind.errors import count_noun
 from rewind.io.files import write_json, write_spreadsheet, write_text
+from rewind.packaged import PROJECT_URL
 from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
 from rewind.report.board.ranking import COLUMN_KEY, OWN, Group, rank_cells
 from rewind.report.board.studies import BASELINE, KINDS, BoardStudy, accuracy_name
@@ -178,7 +179,7 @@ def board_bibtex(board: Board) -> str:
         "title": "{Rewind: does a text-to-video retriever know which way time runs?}",
         "author": "{The Rewind authors}",
         "year": "2026",
-        "url": "https://github.com/rewind-bench/rewind",
+        "url": PROJECT_URL,
     }
     entries = [("software", "rewind", rewind)]
     for number, study in enumerate(board.studies):
