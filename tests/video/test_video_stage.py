@@ -301,6 +301,8 @@ def kill_after(states: int, table: Path, out: Path) -> None:
     while len(list((out / ".state").glob("[!.]*.json"))) < states:
         assert job.poll() is None, "the job ended before it could be killed"
         time.sleep(0.002)
+    job.send_signal(signal.SIGSTOP)  # it starts no ffmpeg between the list of them and its end
+    os.waitpid(job.pid, os.WUNTRACED)
     orphans = psutil.Process(job.pid).children(recursive=True)
     job.send_signal(signal.SIGKILL)
     assert job.wait() == -signal.SIGKILL
@@ -335,6 +337,20 @@ def test_a_killed_job_finishes_when_called_again(tmp_path: Path) -> None:
     unbroken = prepare_report(table.head(1), tmp_path / "unbroken", settings, "code", workers=1)
     assert unbroken["bytes"].tolist() == report["bytes"].tolist()[:1]
     assert set(contents(out).values()) == set(contents(tmp_path / "unbroken").values())
+
+
+def test_what_an_outliving_ffmpeg_opens_late_is_removed(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def transcode_beside_an_orphan(*args):
+        touch(tmp_path, ".0.99999.part.mp4", ".0_rev.99999.part.mp4")  # of a job killed a moment ago
+        return transcode(*args)
+
+    transcode = prepare.transcode_clip
+    monkeypatch.setattr(prepare, "transcode_clip", transcode_beside_an_orphan)
+    report = prepare_report(rows(sources, "0"), tmp_path, SMALL, "code", workers=1)
+    assert report["status"].tolist() == ["ok"]
+    assert list(tmp_path.glob(".*.part.*")) == []
 
 
 def test_coverage_is_a_share_with_names() -> None:

@@ -161,7 +161,10 @@ def make_clips(
     settings_hash = stable_hash(settings.fingerprint("data", exclude={"shards"}), program, code)
     labels = ("images", "images") if isinstance(settings, Image) else ("videos", "clips")
     progress = Progress(labels[0], len(tasks), labels[1])
-    return _run_all(tasks, lambda task: _prepare(task, settings, settings_hash, find_packed), workers, progress)
+    results = _run_all(tasks, lambda task: _prepare(task, settings, settings_hash, find_packed), workers, progress)
+    if tasks:  # again: an ffmpeg that outlived its killed job may have opened its files since
+        _remove_temporary_files(tasks[0].out, {task.item_id for task in tasks})
+    return results
 
 
 def file_suffix(settings: MediaSettings) -> str:
