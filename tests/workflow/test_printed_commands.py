@@ -61,7 +61,7 @@ MESSAGES = {
         "run_evaluation": lambda: f"`{snakemake_command('results/data/mylab/items.csv', study='own')}`",
     },
     "cli/init/command.py": {"_print_next_steps": lambda: f"`{snakemake_command(study='own')}`"},
-    "cli/init/study_files.py": {"_header_lines": lambda: f"`{snakemake_command(study='own')}`"},
+    "cli/init/study_files.py": {"files_to_write": lambda: f"`{snakemake_command(study='own')}`"},
     "cli/opposites.py": {"write_opposites": lambda: f"`{prepare_command('results/data/mylab')}`"},
     "commands.py": {"prepare_command": lambda: f"`{prepare_command('results/data/mylab/videos/a.mp4')}`"},
     "exports/mteb.py": {"export_tasks": lambda: f"`{prepare_command(Path('results/data/mylab'))}`"},

@@ -6,10 +6,9 @@ Files of the user are never overwritten, several files are written or none, and 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -115,9 +114,6 @@ def restore_files(backups: Backups) -> None:
             write_text(path, text)
 
 
-# ---- YAML: whole keys, or line by line with a comment on each ------------------------------------------------------
-
-
 def dump_yaml(keys: Mapping[str, Any]) -> str:
     """Keys as YAML in their order, without comments.
 
@@ -125,50 +121,3 @@ def dump_yaml(keys: Mapping[str, Any]) -> str:
     'title: Türen\\nmethods:\\n  chance:\\n    model: chance\\n'
     """
     return yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
-
-
-YamlValue = str | int | float | bool | None | Sequence[Any] | Mapping[str, Any]
-COMMENT_COLUMN = 42  # characters of a line before its comment
-_PLAIN_SCALAR = re.compile(r"[\w./ +-]+", re.ASCII)  # texts that may need no quotes in YAML
-
-
-def yaml_scalar(value: YamlValue) -> str:
-    """A value as YAML on one line.
-
-    >>> yaml_scalar({"epochs": 5, "lr": 1e-4, "head": None, "name": "yes"})
-    '{epochs: 5, lr: 1.0e-04, head: null, name: "yes"}'
-    """
-    if isinstance(value, str):
-        # Quotes are left out only where YAML reads the same text again: `yes` and `1.5` need them.
-        is_plain = _PLAIN_SCALAR.fullmatch(value) and value == value.strip()
-        return value if is_plain and yaml.safe_load(value) == value else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    if isinstance(value, float):
-        # 1e-05 without a decimal point would be a text to YAML 1.1.
-        return f"{value:g}" if value == int(value) or abs(value) >= 1e-3 else f"{value:.1e}"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{yaml_scalar(str(name))}: {yaml_scalar(part)}" for name, part in value.items()) + "}"
-    if isinstance(value, Sequence):
-        return "[" + ", ".join(yaml_scalar(part) for part in value) + "]"
-    return str(value)
-
-
-def yaml_line(name: str, value: YamlValue, comment: str = "", depth: int = 0) -> str:
-    """A line ``name: value  # comment``, indented by two blanks per level of ``depth``."""
-    line = f"{'  ' * depth}{yaml_scalar(name)}: {yaml_scalar(value)}"
-    return _with_comment(line, comment)
-
-
-def yaml_block(name: str, lines: Sequence[str], comment: str = "") -> list[str]:
-    """A block of keys; its lines are indented already."""
-    return [_with_comment(f"{yaml_scalar(name)}:", comment), *lines]
-
-
-def _with_comment(line: str, comment: str) -> str:
-    return f"{line:<{COMMENT_COLUMN - 2}}  # {comment}" if comment else line
-
-
-def yaml_comments(*sentences: str) -> list[str]:
-    """Lines that are only comments."""
-    return [f"# {sentence}" for sentence in sentences]
