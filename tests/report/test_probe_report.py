@@ -82,6 +82,14 @@ def test_the_answer_names_who_scores_beyond_them(significant):
     assert blind_sentences(given(), "text_to_item") == []
 
 
+def test_the_method_that_is_most_beyond_them_is_named_first():
+    compared = blind(("seqTransf", "seqLSTM"))
+    for most, least in (("seqTransf", "seqLSTM"), ("seqLSTM", "seqTransf")):
+        compared["difference"] = compared["method"].map({most: 30.0, least: 10.0}).fillna(0.0)
+        first = blind_sentences(given(analyses={"blind": compared}), "text_to_item")[0]
+        assert 0 < first.index(most) < first.index(least)
+
+
 def test_every_probe_has_a_table_and_notes():
     for probe, look in PROBE_TABLES.items():
         metrics = dict.fromkeys(look.headings or ["accuracy"], 40.0)
