@@ -63,6 +63,9 @@ def test_every_format_holds_the_same(tmp_path: Path, kind: type) -> None:
     save_file({"vectors": torch.from_numpy(values)}, tmp_path / "a.safetensors", metadata={"ids": json.dumps(ids)})
     first = read_embedding_file(tmp_path / "a.npz", "captions")
     assert first.width == 16 and first.values.dtype == kind
+    pd.DataFrame(values, ids).to_csv(tmp_path / "a.csv", index_label="id")
+    written = read_embedding_file(tmp_path / "a.csv", "captions")  # the shortest digits that give the number again
+    assert written.ids.tolist() == ids and (written.values.astype(kind) == values).all()
     for name in ("a.parquet", "a.safetensors"):
         other = read_embedding_file(tmp_path / name, "captions")
         assert other.ids.tolist() == ids
@@ -257,7 +260,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     ):
         np.savez(tmp_path / f"{name}.npz", similarity=scores, **ids)
     np.savez(tmp_path / "none.npz", **ids | {"similarity": np.zeros((0, 2)), "query_ids": np.zeros(0, str)})
-    for name in ("a.npz", "b.npz", "c.npz", "a.csv", "no.npz"):
+    for name in ("a.npz", "b.npz", "c.npz", "a.pt", "no.npz"):
         with refusal(name):
             read_embedding_file(tmp_path / name, "captions")
     runs = ("d.run: line 2", "e.run: line 1", "f.run: line 2")

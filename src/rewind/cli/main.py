@@ -457,7 +457,12 @@ def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
     )
     evaluate.add_argument("--videos", default="", metavar="FOLDER", help="clips of the CSV's items, if you have them")
     evaluate.add_argument(
-        "--vectors", nargs=2, action="append", default=[], metavar=("CAPTIONS", "ITEMS"), help="files; may be repeated"
+        "--vectors",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("CAPTIONS", "ITEMS"),
+        help="npz, npy, Parquet, CSV or safetensors; may be repeated",
     )
     evaluate.add_argument(
         "--scores", action="append", default=[], metavar="FILE", help="npz or TREC run; may be repeated"

@@ -190,7 +190,7 @@ class VectorOptions(ConfigModel, affects="run"):
     """
 
     captions: FilePerSeed = required_field(
-        "Vectors of captions, by caption id: .npz, .parquet, .safetensors, or .npy with ids."
+        "Vectors of captions, by caption id: .npz, .parquet, .csv, .safetensors, or .npy with ids."
     )
     items: FilePerSeed = required_field("Vectors of items, by item id; twins included.")
     score: Literal["cosine", "dot", "maxsim"] = config_field(

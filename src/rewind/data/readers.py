@@ -31,7 +31,7 @@ from rewind.config.methods import ids_file_of
 from rewind.errors import RewindError
 from rewind.io.files import kind_of_file, name_file_in_errors, reading_user_file, require_regular_file
 from rewind.io.schema import number_of, similar_name
-from rewind.io.strict import decode_utf8, read_user_bytes, read_user_json, read_user_text, split_lines
+from rewind.io.strict import csv_records, decode_utf8, read_user_bytes, read_user_json, read_user_text, split_lines
 
 READ_BLOCK_BYTES = 64 * 2**20  # read at once
 MIN_STORED_BYTES = 2**28
@@ -558,7 +558,7 @@ def is_score(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_SCORE
 
 
-# ---- Embeddings with their ids: npz, npy, Parquet or safetensors ---------------------------------------------------
+# ---- Embeddings with their ids: npz, npy, Parquet, CSV or safetensors ----------------------------------------------
 # Each id has one vector, or several (late interaction).
 
 
@@ -616,6 +616,7 @@ def read_embedding_file(path: str | Path, side: Literal["captions", "items"]) ->
     - ``.npy``: vectors (n, D); the ids are in a file of the same name, one per line in ``.txt`` or as a list in
       ``.json``.
     - ``.parquet``: columns ``id`` and ``vector``: in each row a list of numbers, or a list of such lists.
+    - ``.csv``: a header that begins with ``id``; in each row an id and its D numbers.
     - ``.safetensors``: ``vectors``, ``lengths`` as in npz; the ids as a JSON list in the metadata ``ids``.
 
     Numbers are float16, bfloat16 (safetensors), float32 or float64. bfloat16 becomes float32, others stay.
@@ -630,11 +631,12 @@ def read_embedding_file(path: str | Path, side: Literal["captions", "items"]) ->
     readers = {
         ".npy": _read_npy_embeddings,
         ".parquet": _read_parquet_embeddings,
+        ".csv": _read_csv_embeddings,
         ".safetensors": _read_safetensors_embeddings,
     }
     if path.suffix != ".npz" and path.suffix not in readers:
         raise RewindError(
-            f"{path}: vectors are read from .npz, .npy, .parquet or .safetensors; save them as one of these."
+            f"{path}: vectors are read from .npz, .npy, .parquet, .csv or .safetensors; save them as one of these."
         )
     require_regular_file(path, missing_ok=True)
     if not path.exists():
@@ -714,6 +716,26 @@ def _parse_vector_cell(value: object, where: str) -> np.ndarray:
     if vectors.dtype.kind not in "biuf":
         raise RewindError(f"{where}: `vector` does not hold numbers ({vectors.dtype}).")
     return vectors
+
+
+def _read_csv_embeddings(path: Path) -> tuple[list[str], np.ndarray, None]:
+    records = ((number, cells) for number, cells in csv_records(read_user_text(path), path) if any(cells))
+    number, header = next(records)
+    if header[0].strip() != "id" or len(header) == 1:
+        raise RewindError(
+            f"{path}: row {number} begins with {header[0]!r}; the header needs a column `id` and one for each number "
+            'of a vector, separated by commas, as pandas.DataFrame(vectors, ids).to_csv(path, index_label="id") writes.'
+        )
+    ids, rows = [], []
+    for number, (name, *cells) in records:
+        values = [number_of(cell.strip()) for cell in cells]
+        if len(cells) != len(header) - 1:
+            raise RewindError(f"{path}: row {number}: {len(cells)} numbers, but the header has {len(header) - 1}.")
+        if wrong := next((cell for cell, value in zip(cells, values, strict=True) if math.isnan(value)), None):
+            raise RewindError(f"{path}: row {number}, id {name!r}: {wrong!r} is not a finite number.")
+        ids.append(name.strip())
+        rows.append(values)
+    return ids, np.array(rows, dtype=np.float64).reshape(len(rows), len(header) - 1), None
 
 
 def _read_safetensors_embeddings(path: Path) -> tuple[list[Any], np.ndarray, np.ndarray | None]:
