@@ -187,6 +187,37 @@ def test_sizes_suit_the_machine(here, init, monkeypatch, machine, network):
         assert study.frames.max_frames == 8 and study.frames.size == (224 if machine is PACKAGED else 32)
 
 
+@pytest.mark.parametrize("network", ["clip", "towers", "tiny"])
+def test_a_network_is_chosen(here, init, monkeypatch, network):
+    monkeypatch.setattr("rewind.cli.init.command.this_machine", lambda: PACKAGED)
+    said = init(both_ways(), "--network", network)
+    study, _, _ = sound()
+    assert study.backbone.kind == ("towers" if network == "towers" else "clip")
+    assert (study.resources.require_gpu, study.resources.gpus) == (network == "clip", int(network == "clip"))
+    expect_message(about(said, "network"))
+
+
+def test_a_network_that_cannot_be_is_refused(here, init):
+    init(both_ways(), "--network", "towers", places=[])
+    init(both_ways(), "--network", "tiny", "--model", "ViT-B-32", places=[])
+
+
+def test_a_share_of_the_clips_is_tested(here, init):
+    init(both_ways(), "--test-share", "0.25")
+    _, _, annotations = sound()
+    assert (annotations.items["split"][annotations.items["reversed"] == 0] == "test").sum() == CLIPS // 4
+    for share in ("0", "0.9", "-0.2"):
+        init(both_ways(), "--test-share", share, places=[])
+    written = Path("config/datasets/clips.csv")
+    init(str(written), "--videos", "mine/videos", "--test-share", "0.25", places=[str(written)])
+
+
+def test_a_title_is_kept_as_it_was_typed(here, init):
+    init(both_ways(), "--name", "Türen & Fenster (2024)")
+    study, dataset, _ = sound("T_ren_Fenster_2024")
+    assert study.title == dataset.title == "Türen & Fenster (2024)"
+
+
 def test_weights_that_are_here_are_taken(here):
     weights = here / "data/weights/ViT-B-32.safetensors"
     weights.parent.mkdir(parents=True)

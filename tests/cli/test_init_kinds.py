@@ -17,6 +17,19 @@ from rewind.encoders.tiny import write_open_clip
 pytest_plugins = ["init_room"]
 
 
+def test_a_folder_with_subtitles(here, init):
+    for number in range(CLIPS):
+        cues = (f"a <i>colour</i>,\nnumber {number}", "{\\an8}is shown")
+        lines = [f"{n}\n00:00:0{n},000 --> 00:00:0{n},900\n{text}\n" for n, text in enumerate(cues)]
+        Path(f"mine/videos/clip{number}.srt").write_text("\n".join(lines))
+    init("mine/videos")
+    _, _, annotations = sound("videos")
+    assert annotations.captions["caption"].tolist()[-1].startswith("a colour, number ")
+    assert annotations.captions["caption"].str.endswith(" is shown").all() and len(annotations.captions) == CLIPS
+    Path("mine/videos/clip3.srt").write_text("not a subtitle")
+    init("mine/videos", places=["mine/videos/clip3.srt"])
+
+
 def test_a_folder_with_text_files(here, init):
     for number in range(CLIPS - 1):
         Path(f"mine/videos/clip{number}.txt").write_text(f"colour {number}\n\nthe same, {number}\n")

@@ -316,7 +316,7 @@ def _add_init(commands: argparse._SubParsersAction[Any]) -> None:
         type=Path,
         metavar="SOURCE",
         help="a CSV (item_id or path, caption[, reverse_caption][, split][, cluster_id]), a folder of clips or images "
-        "with their captions, or RTime's JSON",
+        "with their captions (also a .txt or .srt for each clip), or RTime's JSON",
     )
     init.add_argument(
         "--videos", default="", metavar="FOLDER", help="folder of the clips (default: next to the source)"
@@ -337,6 +337,19 @@ def _add_init(commands: argparse._SubParsersAction[Any]) -> None:
     )
     init.add_argument(
         "--option", action="append", dest="options", default=[], metavar="KEY=VALUE", help="option of model: vectors"
+    )
+    init.add_argument(
+        "--network",
+        default="",
+        choices=["clip", "towers", "tiny"],
+        help="what is trained: CLIP ViT-B/32 (needs a GPU), packaged networks that stay frozen, or a small CLIP from "
+        "random weights (default: the first that this machine has)",
+    )
+    init.add_argument(
+        "--test-share",
+        type=finite_number,
+        metavar="SHARE",
+        help="share of the clips that are tested, where the files have no split (default: 0.2 or more)",
     )
     init.add_argument(
         "--look", type=int, default=200, metavar="N", help="number of clips to decode completely (default: 200)"

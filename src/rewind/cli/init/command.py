@@ -19,8 +19,8 @@ from rewind.cli.init.read import (
     read_caption_jsonl,
 )
 from rewind.cli.init.report import describe_data, describe_network, describe_test_power
-from rewind.cli.init.sizes import choose_network, this_machine
-from rewind.cli.init.study_files import evaluation_settings, files_to_write
+from rewind.cli.init.sizes import INSTALL_TOWERS, choose_network, this_machine
+from rewind.cli.init.study_files import StudySubject, evaluation_settings, files_to_write
 from rewind.cli.scaffold import (
     DATASETS_FOLDER,
     refuse_overwriting,
@@ -51,6 +51,8 @@ class InitOptions:
     encoder: str = ""  # which loads the model
     options: list[str] = field(default_factory=list)  # further `key=value` of `model: vectors`
     look: int = 200  # largest number of clips that are decoded
+    network: str = ""  # `clip`, `towers` or `tiny`; empty: the best one that the machine has
+    test_share: float | None = None  # of the clips, where a split is written; None: enough for letters of significance
 
     @property
     def finished(self) -> bool:
@@ -66,7 +68,8 @@ def write_first_study(options: InitOptions) -> int:
     """
     require_snakefile()
     _check_options(options)
-    name = safe_file_name(options.name or _name_from_source(options.source))
+    title = options.name or _name_from_source(options.source)
+    name = safe_file_name(title)
     machine, data = this_machine(), _read_source(options.source, trained=not options.finished)
     if not data.items:
         raise RewindError("\n".join(data.faults[:MAX_FAULTS_SHOWN]))
@@ -79,12 +82,14 @@ def write_first_study(options: InitOptions) -> int:
     if data.faults:
         raise RewindError("\n".join(data.faults[:MAX_FAULTS_SHOWN]))
     methods = _finished_methods(options, data) if options.finished else None
-    files = files_to_write(name, data, media, machine, methods, split_changed)
+    network = options.network or choose_network(machine)
+    subject = StudySubject(name, " ".join(title.replace("_", " ").split()), data, media, split_changed)
+    files = files_to_write(subject, machine, network, methods)
     settings = evaluation_settings(data, media)
     refuse_overwriting(files, "--name NAME")
-    network = [] if methods else [describe_network(choose_network(machine))]
+    trained = [] if methods else [describe_network(network, machine, chosen=bool(options.network))]
     power = describe_test_power(data, unusable, settings)
-    for line in (*describe_data(data, media), *power, f"machine: {machine}", *network):
+    for line in (*describe_data(data, media), *power, f"machine: {machine}", *trained):
         print(line)
     with write_files(files) as written:
         load_checked_config({"studies": [name]})  # as the workflow does before its first job
@@ -100,6 +105,16 @@ def _check_options(options: InitOptions) -> None:
     for flag, value in (("--encoder", options.encoder), ("--option", options.options)):
         if value and not options.finished:
             raise RewindError(f"{flag} is about a finished model: name it with --model NAME, or remove {flag}.")
+    for flag, value in (("--network", options.network), ("--test-share", options.test_share)):
+        if value and options.finished:
+            raise RewindError(f"{flag} is about training, and a finished model is not trained: remove {flag}.")
+    if options.network == "towers" and not this_machine().towers:
+        raise RewindError(f"--network towers: its packages are missing; install them with\n  {INSTALL_TOWERS}")
+    if options.test_share is not None and not 0 < options.test_share <= split.MAX_GIVEN_TEST_SHARE:
+        raise RewindError(
+            f"--test-share {options.test_share:g}: give a share of the clips above 0, up to "
+            f"{split.MAX_GIVEN_TEST_SHARE:g}; the others train and validate."
+        )
     if options.look < 0:
         raise RewindError(f"--look {options.look}: give a number of files, 0 or more.")
 
@@ -131,7 +146,7 @@ def _ensure_splits(data: UserData, unusable: set[str], options: InitOptions, nam
         return False
     if split.needs_split(data):
         had_test = "test" in data.splits
-        split.assign_splits(data, unusable)
+        split.assign_splits(data, unusable, options.test_share)
         if data.annotations:
             keep_human_captions(data)
         reason = "all items were in the test split" if had_test else "there was none"
@@ -140,6 +155,8 @@ def _ensure_splits(data: UserData, unusable: set[str], options: InitOptions, nam
             "stays as it is"
         )
         return True
+    if options.test_share is not None:
+        raise RewindError(f"{data.source}: its clips have a split already; remove it, or --test-share.")
     if moved := split.add_validation_split(data):
         data.notes.append(
             f"split: none was for validation, so {moved:,} of training are now: {DATASETS_FOLDER}/{name}.*; "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -406,7 +407,7 @@ REVERSED_SUFFIX = "_rev"
 EXPECTED_FILES = (
     "put the captions there as captions.csv (first row `path,caption`, then `a.mp4,A door opens.`), captions.txt "
     "(`a.mp4,A door opens.` on each line), metadata.csv or metadata.jsonl, or for each clip a text file of its name "
-    "(a.mp4 and a.txt, one caption a line)"
+    "(a.mp4 and a.txt, one caption a line, or a.srt, whose subtitles are one caption)"
 )
 
 
@@ -442,9 +443,9 @@ def list_media(folder: Path) -> list[str]:
 
 
 def _text_files(folder: Path, files: list[str]) -> dict[str, Path]:
-    """Clip → the text file with its name."""
-    candidates = {name: (folder / name).with_suffix(".txt") for name in files}
-    return {name: path for name, path in candidates.items() if path.is_file() and path.name not in CAPTION_FILES}
+    """Clip → the text file with its name, or its subtitles."""
+    candidates = ((name, (folder / name).with_suffix(suffix)) for suffix in (".srt", ".txt") for name in files)
+    return {name: path for name, path in candidates if path.is_file() and path.name not in CAPTION_FILES}
 
 
 def _read_caption_file(folder: Path, name: str, files: list[str]) -> UserData:
@@ -470,7 +471,7 @@ def _read_text_files(folder: Path, files: list[str], text_files: dict[str, Path]
             data.faults.append(f"{folder}: {owner[item_id]!r} and {clip!r} share their captions; rename one of them.")
             continue
         owner[item_id] = clip
-        backward = path.with_name(f"{path.stem}{REVERSED_SUFFIX}.txt")
+        backward = path.with_name(f"{path.stem}{REVERSED_SUFFIX}{path.suffix}")
         reverse = _caption_lines(backward) if backward.is_file() else []
         forward = _caption_lines(path)
         for number, text in enumerate(forward):
@@ -483,8 +484,9 @@ def _read_text_files(folder: Path, files: list[str], text_files: dict[str, Path]
         found = count_noun(len(without_caption), "clip")
         data.notes.append(f"{folder}: {found} without a caption, left out:\n{first_lines(without_caption)}")
     used = {path.name for path in text_files.values()}
-    used |= {f"{path.stem}{REVERSED_SUFFIX}.txt" for path in text_files.values()}
-    unused = [f"  {printable_name(path.name)}" for path in sorted(folder.rglob("*.txt")) if path.name not in used]
+    used |= {f"{path.stem}{REVERSED_SUFFIX}{path.suffix}" for path in text_files.values()}
+    texts = sorted(path for path in folder.rglob("*") if path.suffix in (".txt", ".srt"))
+    unused = [f"  {printable_name(path.name)}" for path in texts if path.name not in used]
     if unused:
         found = count_noun(len(unused), "text file")
         data.notes.append(f"{folder}: {found} without a clip of the same name:\n{first_lines(unused)}")
@@ -492,5 +494,26 @@ def _read_text_files(folder: Path, files: list[str], text_files: dict[str, Path]
 
 
 def _caption_lines(path: Path) -> list[str]:
-    """The lines of a text file that are not blank."""
-    return [line.strip() for line in split_lines(read_user_text(path)) if line.strip()]
+    """The captions of a clip: the lines of its text file that are not blank, or its subtitles as one caption."""
+    lines = [line.strip() for line in split_lines(read_user_text(path))]
+    if path.suffix == ".srt":
+        lines = [_subtitle_text(lines, path)]
+    return [line for line in lines if line]
+
+
+_SUBTITLE_TIMES = re.compile(r"\d+:\d\d:\d\d[,.]\d+ *--> *\d+:\d\d:\d\d[,.]\d+.*")
+_SUBTITLE_MARKUP = re.compile(r"</?[a-zA-Z][^>]*>|\{\\[^}]*\}")  # <i>, <font color=…>, {\an8}
+
+
+def _subtitle_text(lines: Sequence[str], path: Path) -> str:
+    """What subtitles say, without their numbers, times and markup.
+
+    >>> _subtitle_text(["1", "00:00:00,000 --> 00:00:02,000", "A <i>door</i>", "opens.", ""], Path("a.srt"))
+    'A door opens.'
+    """
+    times = [number for number, line in enumerate(lines) if _SUBTITLE_TIMES.fullmatch(line)]
+    if not times:
+        raise RewindError(f"{path}: no subtitles in it: a line such as `00:00:01,000 --> 00:00:04,000` begins one.")
+    # A subtitle's number is the last line before its times.
+    texts = [lines[start + 1 : end - 1] for start, end in zip(times, [*times[1:], len(lines) + 1], strict=True)]
+    return " ".join(_SUBTITLE_MARKUP.sub("", " ".join(text)).strip() for text in texts)

