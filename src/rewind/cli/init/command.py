@@ -102,11 +102,11 @@ def write_first_study(options: InitOptions) -> int:
 def _check_options(options: InitOptions) -> None:
     if options.embeddings and options.model:
         raise RewindError("--embeddings and --model: give one of the two; the other can be added to the study's file.")
-    for flag, value in (("--encoder", options.encoder), ("--option", options.options)):
-        if value and not options.finished:
+    for flag, is_given in (("--encoder", options.encoder != ""), ("--option", options.options != [])):
+        if is_given and not options.finished:
             raise RewindError(f"{flag} is about a finished model: name it with --model NAME, or remove {flag}.")
-    for flag, value in (("--network", options.network), ("--test-share", options.test_share)):
-        if value and options.finished:
+    for flag, is_given in (("--network", options.network != ""), ("--test-share", options.test_share is not None)):
+        if is_given and options.finished:
             raise RewindError(f"{flag} is about training, and a finished model is not trained: remove {flag}.")
     if options.network == "towers" and not this_machine().towers:
         raise RewindError(f"--network towers: its packages are missing; install them with\n  {INSTALL_TOWERS}")
