@@ -59,17 +59,26 @@ def run(folder: Path, env: dict[str, str], *arguments: str, ok: bool = True) -> 
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """A wheel of this checkout, built elsewhere so that nothing is left here."""
+def source(tmp_path_factory) -> Path:
+    """This checkout without git, elsewhere so that nothing is left here."""
     top = tmp_path_factory.mktemp("source")
     for name in NEEDED:
         shutil.copy2(ROOT / name, top / name)
     for name in NEEDED_FOLDERS:
         shutil.copytree(ROOT / name, top / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "-w", "made", "."]
-    run(top, {**os.environ}, "pip", "wheel", *options)
-    (found,) = (top / "made").glob("*.whl")
+    return top
+
+
+def build_wheel(folder: Path, source: str) -> Path:
+    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "-w", "made", source]
+    run(folder, {**os.environ}, "pip", "wheel", *options)
+    (found,) = (folder / "made").glob("*.whl")
     return found
+
+
+@pytest.fixture(scope="module")
+def wheel(source) -> Path:
+    return build_wheel(source, ".")
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +102,21 @@ def test_the_wheel_holds_the_library_the_workflow_and_the_configuration(wheel):
     source = {name.removeprefix("src/") for name in below(ROOT, "src/rewind")}
     packages = {name for name in names if name.startswith("rewind/") and not name.startswith("rewind/_workflow/")}
     assert packages == source
+
+
+@pytest.mark.slow
+def test_an_sdist_builds_the_same_wheel(wheel, source, tmp_path):
+    code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=source, check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    built = build_wheel(tmp_path, sdist.name)
+    assert contents(built) == contents(wheel)
+
+
+def contents(wheel: Path) -> dict[str, int]:
+    """Files of a wheel with their checksums, without those of its metadata."""
+    files = zipfile.ZipFile(wheel).infolist()
+    return {file.filename: file.CRC for file in files if ".dist-info/" not in file.filename}
 
 
 def test_every_file_that_the_workflow_names_is_in_the_wheel(wheel):
