@@ -43,10 +43,17 @@ def printed(made, settings=("hard",)):
 
 
 def test_the_best_its_interval_and_its_leads():
-    assert list(said(results())) == ["Hard, T2V R@1"]
+    assert list(said(results())) == ["Hard, T2V R@1", "Caution"], "two seeds are few"
     text = answer(results())
     for number in ("40.5% [37.2, 45.0]", "+10.2 points [+8.2, +13.2]", "0.010", "0.1% [−3.2, 4.5]"):
         assert number in text
+
+
+def test_few_seeds_and_seeds_that_differ_much_are_a_caution():
+    three = {"chance": [0.1], "meanP": [30.0, 31.0, 32.0], "seqLSTM": [20.0, 40.0, 36.0]}
+    answer(results(three, {}), "Caution")
+    answer(results({name: values[:1] for name, values in three.items()}, {}), "Caution")
+    assert "Caution" not in said(results({**three, "seqLSTM": [34.0, 36.0, 38.0]}, {}))
 
 
 def test_numbers_are_those_of_the_tables():

@@ -150,8 +150,8 @@ def test_what_was_not_tested_says_why():
     assert time_answer(few).sentences[0] == "No method was tested against chance."
     assert "; fewer than 10 clusters of queries)." in time_answer(few).sentences[1]
     two = compared({"a": runs(52, seeds=2)})
-    assert "Two training seeds are few" in time_answer(two).remarks[-1]
-    assert not any("few" in remark for remark in time_answer(compared({"a": runs(52)})).remarks)
+    assert "Two training seeds are few" in study_findings(two, ["binary"])[-1].sentences[0]
+    assert study_findings(compared({"a": runs(52)}), ["binary"])[-1].heading != "Caution"
 
 
 def test_two_captions_of_one_clip_say_nothing_of_time():

@@ -87,7 +87,7 @@ def test_a_job_writes_intervals_which_tables_and_the_answer_show(tmp_path):
     assert rows[0] == ["Method", "mean ↑", "every ↑", "any ↑"] and rows[3][0] == "meanP"
     assert [cell.split(" ")[0] for cell in rows[3][1:]] == ["75.0", "50.0", "100.0"]
     expect_message("\n".join(built["table_paraphrases"].notes))
-    expect_message("\n".join(study_findings(given, ["test"])[-1].sentences))
+    expect_message("\n".join(study_findings(given, ["test"])[-2].sentences))
 
 
 def test_items_with_one_caption_each_have_no_paraphrases(tmp_path):

@@ -40,6 +40,9 @@ from rewind.tables.results import (
     ties_every_query,
 )
 from rewind.tables.settings import SETTING_TITLES, metric_decimals, setting_csv_rows
+from rewind.tables.table import format_number
+
+MUCH_BETWEEN_SEEDS = 5.0  # points of standard deviation from which a reader is warned
 
 # ---- Findings by setting, zero-shot accuracy, cosine gap and verdict -----------------------------------------------
 
@@ -53,7 +56,32 @@ def study_findings(results: Results, settings: Sequence[str]) -> list[Finding]:
         return whole
     findings = [_time_finding(results)] if "binary" in settings and len(results.chance) else []
     findings += [_setting_finding(results, setting) for setting in settings]
-    return findings + [said for analysis in asked if (said := analysis.finding(results))]
+    findings += [said for analysis in asked if (said := analysis.finding(results))]
+    cautions = [*_few_seeds(results), *_unlike_seeds(results, settings)]
+    return findings + ([Finding("Caution", [" ".join(cautions)])] if cautions else [])
+
+
+def _few_seeds(results: Results) -> list[str]:
+    caution = seed_caution(results.seed_counts())
+    return [f"{caution}."] if caution else []
+
+
+def _unlike_seeds(results: Results, settings: Sequence[str]) -> list[str]:
+    """The setting in which a method varies most between its seeds, for each method that varies much."""
+    worst: dict[str, tuple[float, str]] = {}
+    for setting in settings:
+        metric, direction = results.deciding(setting), leading_direction(results, setting)
+        if not metric_of_column(metric).percent:
+            continue
+        rows = setting_csv_rows(results, setting)
+        rows = rows[(rows["direction"] == direction) & (rows["metric"] == metric) & (rows["std"] >= MUCH_BETWEEN_SEEDS)]
+        shown = f"points of {'accuracy' if setting == 'binary' else metric} in {SETTING_TITLES[setting]}"
+        for row in rows.itertuples():
+            worst[row.label] = max(worst.get(row.label, (0.0, "")), (row.std, f"{format_number(row.std)} {shown}"))
+    return [
+        f"Seeds of {label} differ by {text} (standard deviation): one run says little."
+        for label, (_, text) in worst.items()
+    ]
 
 
 def _time_finding(results: Results) -> Finding:
@@ -125,9 +153,7 @@ def _untested_reason(results: Results, tested: pd.DataFrame, compared: Sequence[
     if len(compared) < 2:
         return ""
     if tested.empty:
-        counts = sorted({len(set(results.seeds[m])) for m in results.trained() if m in results.seeds})
-        caution = seed_caution(counts) if counts and counts[0] == 1 else ""
-        return f"{caution}." if caution else "No differences between methods were tested."
+        return "No differences between methods were tested."
     clusters = int(tested["clusters"].min())
     if clusters >= MIN_CLUSTERS_FOR_LETTERS:
         return ""

@@ -19,7 +19,6 @@ from rewind.ranking_metrics import ACCURACY_METRIC, CHANCE_ACCURACY
 from rewind.statistics.chance import ALL_TIED, MIN_TESTED_CLUSTERS
 from rewind.statistics.inference import significance_level
 from rewind.tables.best_method import Verdict
-from rewind.tables.footnotes import seed_caution
 from rewind.tables.results import (
     ABOVE_CHANCE,
     BELOW_CHANCE,
@@ -286,9 +285,6 @@ def _remarks(results: Results, rows: pd.DataFrame, direction: str) -> list[str]:
             f"{_correction_text(rows)}; "
             "intervals are not adjusted. “Not shown” does not mean “cannot”."
         )
-    trained = tested[~tested.index.isin(list(results.fixed))]
-    if len(trained) and trained["seeds"].min() == 2:
-        remarks.append(f"{seed_caution([2])}.")
     return remarks
 
 

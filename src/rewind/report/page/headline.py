@@ -11,7 +11,7 @@ from rewind.config import Study
 from rewind.report.page.document import ASSETS_FOLDER, read_asset
 from rewind.report.page.whisker import Scale
 from rewind.tables.best_method import Finding, Verdict, join_names
-from rewind.tables.footnotes import Footnotes, confidence_percent, finish_sentences, pair_count, seed_caution
+from rewind.tables.footnotes import Footnotes, confidence_percent, finish_sentences, pair_count
 from rewind.tables.notes import direction_names_sentence, queries_sentence
 from rewind.tables.render import render_template
 from rewind.tables.results import Results, evaluated_directions
@@ -87,12 +87,11 @@ def _seeds(study: Study, results: Results) -> list[str]:
         groups.setdefault(listed_seeds, []).append(results.labels[name])
     if not groups:
         return ["none: nothing is trained"]
-    counts = sorted({len(study.seeds_of(name)) for name in study.trained()})
     listed = [f"{seeds} ({', '.join(names)})" if len(groups) > 1 else seeds for seeds, names in groups.items()]
     pretraining = (
         f"Pre-training seeds: {', '.join(map(str, study.pretraining_seeds()))}" if study.pretrains_per_seed else ""
     )
-    return ["; ".join(listed), pretraining, seed_caution(counts)]
+    return ["; ".join(listed), pretraining]
 
 
 def _decided(study: Study, results: Results, facts: Footnotes) -> list[str]:
