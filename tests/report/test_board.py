@@ -18,6 +18,7 @@ from rewind.io.files import read_csv, read_spreadsheet
 from rewind.report.board.ranking import OWN, WIDENED, rank_cells, ranks_of_intervals, widen_interval
 from rewind.report.board.site import Board
 from rewind.report.board.studies import BASELINE, COMPARED, TRAINED, ZERO_SHOT, MethodCard, read_board_study, study_card
+from rewind.report.page.document import read_json_script
 from rewind.statistics.inference import mean_inference
 from rewind.statistics.variance import variance_components
 
@@ -164,7 +165,7 @@ def test_the_page_is_one_document_that_asks_no_network(tmp_path):
         not re.search(r"https?://(?!github.com/rewind-bench/rewind)|@import|\bfetch\(|XMLHttpRequest", text)
         and "default-src 'none'" in text
     )
-    copies = json.loads(next(content for key, content in reader.scripts if key == "table-copies"))["board"]
+    copies = read_json_script(next(content for key, content in reader.scripts if key == "table-copies"))["board"]
     assert copies == {"LaTeX": tables[1].read_text(), "BibTeX": tables[2].read_text(), "CSV": tables[0].read_text()}
     assert copies["BibTeX"].count("@") == 2 and copies["BibTeX"].count("{") == copies["BibTeX"].count("}")
     assert "'=1+1" in copies["CSV"], "a spreadsheet would compute it"

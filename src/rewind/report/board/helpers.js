@@ -1,7 +1,5 @@
 // What tables.js needs of the page it is in.
 
-const read = (id) => JSON.parse(document.getElementById(id).textContent);
-
 const element = (name, attributes = {}, ...children) => {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);

@@ -277,7 +277,7 @@ def render_board(board: Board, copies: dict[str, str]) -> str:
     ``copies``: name of a markup → the whole table in it.
     """
     style = "\n".join((read_asset("page.css"), read_asset("verdicts.css"), _asset("board.css")))
-    script = "\n".join((_asset("helpers.js"), read_asset("tables.js"), _asset("filters.js")))
+    script = "\n".join((read_asset("packed.js"), _asset("helpers.js"), read_asset("tables.js"), _asset("filters.js")))
     return render_template(
         "board.html",
         ASSETS_FOLDER,

@@ -1,10 +1,9 @@
 // Clips as buttons that play: a strip of frames inside the page, or the clip's own file next to it.
 
-let strips = null;
+const strips = await read("explorer-strips");
 const addresses = new Map();
 
 const stripAddress = (number) => {
-  strips ??= read("explorer-strips");
   if (!addresses.has(number)) {
     const bytes = numbers(strips.data[number], Uint8Array);
     addresses.set(number, URL.createObjectURL(new Blob([bytes], { type: "image/jpeg" })));
@@ -13,7 +12,6 @@ const stripAddress = (number) => {
 };
 
 const stripOf = (item) => {
-  strips ??= read("explorer-strips");
   const number = study.items.strip[item];
   const forward = number >= 0 ? number : ~number;
   return forward < strips.data.length ? { number: forward, backwards: number < 0 } : null;

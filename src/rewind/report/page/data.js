@@ -28,17 +28,10 @@ const unsettled = (action) => async (...given) => {
 
 const started = begin();
 
-const read = (id) => JSON.parse(document.getElementById(id).textContent);
-
 /** Numbers from base64 of little-endian values; `Kind` is a typed array. */
-const numbers = (text, Kind) => {
-  const raw = atob(text);
-  const bytes = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i += 1) bytes[i] = raw.charCodeAt(i);
-  return new Kind(bytes.buffer);
-};
+const numbers = (text, Kind) => new Kind(unpacked(text).buffer);
 
-const study = read("explorer-data");
+const study = await read("explorer-data");
 study.items.twin = numbers(study.items.twin, Int32Array);
 study.items.strip = numbers(study.items.strip, Int32Array);
 study.captions.item = numbers(study.captions.item, Int32Array);

@@ -7,9 +7,10 @@ that take plain text escape it.
 from __future__ import annotations
 
 import base64
+import gzip
+import io
 import json
 import re
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
+from PIL import Image
 
 from rewind.analyses import analyses_of
 from rewind.config import Study
@@ -28,7 +30,17 @@ from rewind.tables.table import Table
 
 ASSETS_FOLDER = Path(__file__).parent
 STYLE_FILES = ("page.css", "verdicts.css", "explorer.css")
-SCRIPT_FILES = ("data.js", "clips.js", "tables.js", "order.js", "list.js", "link.js", "detail.js", "explorer.js")
+SCRIPT_FILES = (
+    "packed.js",
+    "data.js",
+    "clips.js",
+    "tables.js",
+    "order.js",
+    "list.js",
+    "link.js",
+    "detail.js",
+    "explorer.js",
+)
 
 
 def read_asset(name: str) -> str:
@@ -47,7 +59,8 @@ def assets_hash() -> str:
 
 PNG_DPI = 200  # of pictures as PNG
 PIXELS_PER_INCH = 110  # of the page for an inch of a picture
-MAX_SVG_BYTES = 150_000  # a picture with a larger SVG is shown as PNG
+MAX_SVG_BYTES = 150_000  # a picture with a larger SVG is shown in pixels
+WEBP_QUALITY = 85  # of 100; letters stay sharp
 _SVG_SIZE = re.compile(rb'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
 
@@ -81,16 +94,21 @@ def html_figure(path: Path, caption: str, narrow: Path | None = None) -> str:
 
 
 def _embedded_picture(path: Path) -> tuple[str, int, int]:
-    """Data URL, width and height of a picture: of the SVG next to the PNG ``path`` if it is small, else of the PNG."""
+    """Data URL, width and height of a picture: of the SVG next to the PNG ``path`` if it is small, else of its pixels.
+
+    They become WebP, which takes a third of the bytes of a PNG.
+    """
     drawing = path.with_suffix(".svg")
     use_svg = drawing.is_file() and drawing.stat().st_size < MAX_SVG_BYTES
     if use_svg and (size_in_points := _SVG_SIZE.search(drawing.read_bytes())):
         content, kind = drawing.read_bytes(), "svg+xml"
         width, height = (round(float(size) * PIXELS_PER_INCH / 72) for size in size_in_points.groups())
     else:
-        content, kind = path.read_bytes(), "png"
-        sizes = struct.unpack(">II", content[16:24])  # the PNG's first chunk has width and height
-        width, height = (round(size * PIXELS_PER_INCH / PNG_DPI) for size in sizes)
+        stream = io.BytesIO()
+        with Image.open(path) as picture:
+            width, height = (round(size * PIXELS_PER_INCH / PNG_DPI) for size in picture.size)
+            picture.save(stream, "WEBP", quality=WEBP_QUALITY)
+        content, kind = stream.getvalue(), "webp"
     return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}", width, height
 
 
@@ -102,9 +120,15 @@ def text_table(rows: pd.DataFrame, caption: str, numbers: Sequence[str] = ()) ->
 
 
 def json_script(key: str, value: Any) -> str:
-    """JSON in a script element; escaping ``<`` keeps its text from ending the element or beginning a comment."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return f'<script type="application/json" id="{escape_html(key)}">{text}</script>'
+    """JSON in a script element, as gzip in base64: a third of its size, and nothing in it can end the element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    packed = base64.b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
+    return f'<script type="application/gzip" id="{escape_html(key)}">{packed}</script>'
+
+
+def read_json_script(packed: str) -> Any:
+    """What :func:`json_script` packed, from the content of its element."""
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
 def _cell_text(value: Any) -> str:

@@ -84,7 +84,7 @@ const bar = (table, files) => {
   return element("div", { class: "copies" }, element("span", { class: "faint" }, "Copy as"), ...buttons, said);
 };
 
-const copies = read("table-copies");
+const copies = await read("table-copies");
 for (const table of document.querySelectorAll("main table")) {
   sortable(table);
   const files = copies[table.dataset.copies];
