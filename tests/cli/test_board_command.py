@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,36 @@ def test_a_board_over_studies_in_a_process_of_its_own(home):
     ]
     assert not {cell["rank_low"] for cell in content["cells"] if cell["method"] in ("d", "chance")} - {None}
     assert str(home) not in "".join(path.read_text() for path in (home / "board").iterdir()), "a path of this machine"
+
+
+HEADER = "method,data_set,setting,value,source\n"
+
+
+def test_numbers_of_papers_are_quoted_without_rank_and_interval(home, capsys):
+    rows = "X-CLIP,shapes,origin,46.1,Ma et al. 2022\nX-CLIP,shapes,hard,30.5,Ma et al. 2022\n"
+    Path("papers.csv").write_text(HEADER + rows)
+    assert main(["board", "one", "--quoted", "papers.csv"]) == 0
+    content = json.loads((home / "board/board.json").read_text())
+    assert content["quoted"] == [
+        {"label": "X-CLIP", "data_set": "shapes", "source": "Ma et al. 2022", "values": {"origin": 46.1, "hard": 30.5}}
+    ]
+    assert "X-CLIP" not in {cell["label"] for cell in content["cells"]}
+    row = re.search(r'<tr data-kind="quoted".*?</tr>', (home / "board/index.html").read_text(), re.S)[0]
+    assert "46.1" in row and "quoted: Ma et al. 2022" in row and 'class="rank"' not in row
+    assert "Quoted numbers" in (home / "board/index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["X,other,origin,40,P", "X,shapes,origin,140,P", "X,shapes,origin,,P", "X,shapes,far,40,P", "X,shapes,hard,40,"]
+    + ["X,shapes,origin,40,P\nX,shapes,hard,30,Q", "X,shapes,origin,40,P\nX,shapes,origin,30,P"],
+    ids=["data set", "over 100", "no value", "setting", "no source", "two sources", "twice"],
+)
+def test_quoted_numbers_that_cannot_be_are_refused(home, capsys, row):
+    Path("papers.csv").write_text(f"{HEADER}{row}\n")
+    assert main(["board", "one", "--quoted", "papers.csv"]) == 1
+    expect_error(capsys.readouterr().err, f"papers.csv: row {3 if chr(10) in row else 2}")
+    assert not Path("board").exists()
 
 
 def test_pages_are_copied_for_a_site_of_its_own(home, capsys):

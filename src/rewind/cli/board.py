@@ -19,6 +19,7 @@ from rewind.commands import rewind_command, snakemake_command
 from rewind.errors import RewindError, count_noun, first_lines
 from rewind.exports.share import CARD, SUFFIX, opened_share, share_study
 from rewind.io.files import archive_contains, atomic_write, check_output_file, check_output_folder, read_cached_json
+from rewind.report.board.quoted import read_quoted
 from rewind.report.board.site import Board
 from rewind.report.board.studies import BoardStudy, StudyCard, read_board_study, study_card
 from rewind.workflow.checksums import how_to_restore, lost_outputs
@@ -28,10 +29,11 @@ PAGES_FOLDER = "studies"
 """Folder, within a board's, of copies of the studies' pages."""
 
 
-def make_board(studies: Sequence[str], out: Path, pages: bool = False) -> str:
+def make_board(studies: Sequence[str], out: Path, pages: bool = False, quoted: Path | None = None) -> str:
     """Write a board over studies, which are named, or are folders of results or files of ``rewind share``.
 
-    Returns the text for the terminal. ``pages`` copies the studies' pages into the folder ``out``.
+    Returns the text for the terminal. ``pages`` copies the studies' pages into the folder ``out``; ``quoted`` is a CSV
+    as in :mod:`rewind.report.board.quoted`.
 
     Raises:
         RewindError: if a study has no results or no configuration, was changed since it was run, is listed twice, or a
@@ -42,7 +44,7 @@ def make_board(studies: Sequence[str], out: Path, pages: bool = False) -> str:
         read = [unpacked.enter_context(_open_study(text, number)) for number, text in enumerate(studies)]
     _refuse_repeated(read)
     read = [replace(study, page=_page_address(study, number, out, pages)) for number, study in enumerate(read)]
-    board = Board(read)
+    board = Board(read, read_quoted(quoted, {study.card.dataset: None for study in read}) if quoted else ())
     paths = board.write(out)
     return "\n".join([f"{paths[0]}: {board.summary}", *_summary_lines(board), f"Table: {_listed(paths[1:])}"])
 

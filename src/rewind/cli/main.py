@@ -233,13 +233,19 @@ def _add_board(commands: argparse._SubParsersAction[Any]) -> None:
     board.add_argument(
         "--pages", action="store_true", help="copy the studies' pages there too, so that the folder can be published"
     )
+    board.add_argument(
+        "--quoted",
+        type=Path,
+        metavar="FILE",
+        help="CSV method,data_set,setting,value,source: numbers of papers, shown without interval and rank",
+    )
     board.set_defaults(command=_board)
 
 
 def _board(options: argparse.Namespace) -> int:
     from rewind.cli.board import make_board
 
-    print(make_board(options.study, options.out, options.pages))
+    print(make_board(options.study, options.out, options.pages, options.quoted))
     return 0
 
 

@@ -237,8 +237,8 @@ def caption_fault(text: str) -> str:
 
 
 def one_of(names: Sequence[str]) -> str:
-    """``train, valid or test``."""
-    return f"{', '.join(names[:-1])} or {names[-1]}"
+    """``train, valid or test``; one name alone."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _texts_fault(name: str, value: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from rewind.errors import count_noun
 from rewind.io.files import write_json, write_spreadsheet, write_text
 from rewind.packaged import PROJECT_URL
 from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
+from rewind.report.board.quoted import QUOTED, QuotedMethod
 from rewind.report.board.ranking import COLUMN_KEY, OWN, Group, rank_cells
 from rewind.report.board.studies import BASELINE, KINDS, BoardStudy, accuracy_name
 from rewind.report.page.document import json_script, read_asset
@@ -70,8 +72,9 @@ class Board:
     settings and directions, and ``names`` are those of the studies, with their source where two have one name.
     """
 
-    def __init__(self, studies: Sequence[BoardStudy]) -> None:
+    def __init__(self, studies: Sequence[BoardStudy], quoted: Sequence[QuotedMethod] = ()) -> None:
         self.studies = list(studies)
+        self.quoted = list(quoted)
         self.cells, self.groups = rank_cells(studies)
         self.names = _study_names(studies)
         self.columns = _columns(self.cells)
@@ -218,6 +221,7 @@ def board_json(board: Board) -> dict[str, Any]:
             {**vars(group), "studies": [board.names[number] for number in group.studies]} for group in board.groups
         ],
         "cells": rows.to_dict("records"),
+        "quoted": [asdict(method) for method in board.quoted],
     }
 
 
@@ -231,7 +235,7 @@ def overview(board: Board) -> dict[str, Any]:
     """The table that opens the page: its headings, and a row per method and data set, the best first.
 
     What is drawn is the accuracy in Binary, from text to items; on a board without Binary the first R@1 that it has.
-    Bars of all rows have one scale.
+    Bars of all rows have one scale. Quoted numbers have neither interval nor rank.
     """
     cells = board.cells[board.cells["direction"] == "text_to_item"]
     recalls = cells[(cells["setting"] != "binary") & (cells["metric"] == ACCURACY_METRIC)]
@@ -239,7 +243,7 @@ def overview(board: Board) -> dict[str, Any]:
     binary = "binary" in set(cells["setting"])
     main, others = ("binary", settings) if binary else (settings[0] if settings else "", settings[1:])
     shown = cells[cells["setting"] == "binary"] if binary else recalls[recalls["setting"] == main]
-    scale = Scale(shown["low"], guess=binary)
+    scale = Scale([*shown["low"], *(method.values.get(main, math.nan) for method in board.quoted)], guess=binary)
     rows = []
     for (_, _, data_set), of_method in board.cells.groupby([*METHOD_KEY, "data_set"], sort=False):
         first, drawn = of_method.iloc[0], shown.loc[shown.index.intersection(of_method.index)]
@@ -258,7 +262,23 @@ def overview(board: Board) -> dict[str, Any]:
             "source": count_noun(int(of_method["seeds"].max()), "seed") if first["budget"] else first["kind"],
         }
         rows.append((-math.inf if cell is None else cell["estimate"], row))
-    order = list(dict.fromkeys(board.cells["data_set"]))
+    titles = dict(zip(board.cells["data_set"], board.cells["title"], strict=True))
+    for method in board.quoted:
+        value = method.values.get(main)
+        row = {
+            "data_set": method.data_set,
+            "title": titles[method.data_set],
+            "label": method.label,
+            "kind": QUOTED,
+            "study": "",
+            "page": "",
+            "main": None if value is None else {"text": f"{value:.1f}", "interval": "", "group": ""},
+            "bar": "" if value is None else scale.draw(value, math.nan, math.nan),
+            "others": [f"{method.values[setting]:.1f}" if setting in method.values else "" for setting in others],
+            "source": f"quoted: {method.source}",
+        }
+        rows.append((-math.inf if value is None else value, row))
+    order = list(titles)
     rows.sort(key=lambda each: (order.index(each[1]["data_set"]), -each[0]))
     return {
         "rows": [row for _, row in rows],
@@ -330,6 +350,7 @@ def _filters(board: Board) -> list[tuple[str, str, list[tuple[str, str]]]]:
     directions = [(key, name) for key, name in _DIRECTION_NAMES.items() if key in set(board.cells["direction"])]
     data_sets = list(dict.fromkeys((column.data_set, column.title) for column in board.columns))
     kinds = [(kind, kind) for kind in KINDS if kind in set(board.cells["kind"])]
+    kinds += [(QUOTED, QUOTED)] if board.quoted else []
     return [
         ("data_set", "Data set", data_sets),
         ("setting", "Setting", settings),
@@ -413,6 +434,8 @@ def _notes(board: Board) -> list[str]:
         notes.append(f"Without a place (–): {'; '.join(reasons)}.")
     if (cells["kind"] == BASELINE).any():
         notes.append("Baselines have no letter and no place.")
+    if board.quoted:
+        notes.append("Quoted numbers are those of their sources: other data, frames or weights may be behind them.")
     if cells["group"].str.contains("′").any():
         notes.append("′: the same group, but other numbers of queries or a gallery of another size; ranked apart.")
     return notes
