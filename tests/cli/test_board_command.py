@@ -66,8 +66,15 @@ def test_numbers_of_papers_are_quoted_without_rank_and_interval(home, capsys):
 
 @pytest.mark.parametrize(
     "row",
-    ["X,other,origin,40,P", "X,shapes,origin,140,P", "X,shapes,origin,,P", "X,shapes,far,40,P", "X,shapes,hard,40,"]
-    + ["X,shapes,origin,40,P\nX,shapes,hard,30,Q", "X,shapes,origin,40,P\nX,shapes,origin,30,P"],
+    [
+        "X,other,origin,40,P",
+        "X,shapes,origin,140,P",
+        "X,shapes,origin,,P",
+        "X,shapes,far,40,P",
+        "X,shapes,hard,40,",
+        "X,shapes,origin,40,P\nX,shapes,hard,30,Q",
+        "X,shapes,origin,40,P\nX,shapes,origin,30,P",
+    ],
     ids=["data set", "over 100", "no value", "setting", "no source", "two sources", "twice"],
 )
 def test_quoted_numbers_that_cannot_be_are_refused(home, capsys, row):
