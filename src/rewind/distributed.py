@@ -52,6 +52,7 @@ class World:
     def _gather(self, value: Tensor) -> Tensor:
         if self.size == 1:
             return value
+        # Collectives want contiguous tensors, and empty_like alone would keep other strides.
         parts = [torch.empty_like(value, memory_format=torch.contiguous_format) for _ in range(self.size)]
         dist.all_gather(parts, value.contiguous())
         return torch.cat(parts)
@@ -60,7 +61,7 @@ class World:
         """The sum over ranks of a tensor of the same shape on each."""
         if self.size == 1:
             return value
-        total = value.contiguous().clone()
+        total = value.contiguous().clone()  # all_reduce works in place
         dist.all_reduce(total)
         return total
 
@@ -125,7 +126,7 @@ def _all_reduce_gradients(parameters: list[nn.Parameter]) -> None:
     flat = torch.cat([grad.reshape(-1) for grad in grads])
     dist.all_reduce(flat)
     for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-        parameter.grad = part.view_as(parameter).clone()
+        parameter.grad = part.view_as(parameter).clone()  # a view would keep the whole buffer alive
 
 
 SINGLE_PROCESS = World()

@@ -128,6 +128,7 @@ def _beyond(
         {name: float(value(result)) if result.estimate > 0 else 1.0 for name, result in results.items()}
         for value in (lambda result: result.p, lambda result: family_p_value(result, family))
     )
+    # A baseline against which there is no p-value decides: the method is not shown to beat it.
     closest = max(baselines, key=lambda name: np.nan_to_num(p[name], nan=np.inf))
     _, procedure = compare(closest, confidence)
     best = max(baselines, key=estimates.__getitem__)
@@ -148,7 +149,7 @@ def _beyond(
         "procedure": procedure,
         "clusters": len(block.clusters.sizes),
         "df": float(results[closest].df),
-    }, float(np.max([*family_p.values()]))
+    }, float(np.max([*family_p.values()]))  # NaN if one is; max() would depend on the order
 
 
 def compare(job: Job) -> None:

@@ -110,7 +110,7 @@ def _select_queries(block: RankBlock, selected: np.ndarray) -> RankBlock:
         block.setting,
         block.direction,
         queries,
-        Clusters.of(clusters[selected]),
+        Clusters.of(clusters[selected]),  # without those that have no query in the group
         higher,
         ties,
         block.gallery,

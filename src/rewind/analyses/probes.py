@@ -145,6 +145,7 @@ def probe_tables(
             )
     table = pd.DataFrame(intervals, columns=list(PROBE_COLUMNS))
     tested = table[table["p"].notna()].groupby("probe", sort=False)["p"]
+    # These p-values have no degrees of freedom that few seeds could inflate, so that Holm takes them as they are.
     table["p_holm"] = tested.transform(lambda p: holm_adjusted(p.to_numpy(dtype=float))).astype(float)
     return (
         table,
@@ -176,6 +177,7 @@ def _same_queries(methods: Mapping[str, Mapping[int, pd.DataFrame]], where: str)
                     f"probes, {where}: {method}/seed{seed} has different queries from the run before it; compute the "
                     "probes of both again."
                 )
+    # A measure of a whole run has one row, of no query.
     return None if first is None or list(first["query_id"]) == [""] else first
 
 
@@ -193,6 +195,7 @@ def _permutation_p(values: np.ndarray, by_chance: Mapping[int, pd.DataFrame]) ->
     if not by_chance:
         return np.nan
     draws = np.mean([table["value"].to_numpy() for table in by_chance.values()], axis=0)
+    # A draw that equals the true value but for rounding must count as reaching it.
     return float((1 + (draws >= values.mean() - ROUNDING_TOLERANCE).sum()) / (1 + len(draws)))
 
 

@@ -113,12 +113,14 @@ class NormalisedScores:
         self.scores, self.how, self.scale = scores, how, scale
         self.shape, self.size, self.dtype, self.ndim = scores.shape, scores.size, np.dtype(np.float64), 2
         self.lowest, self.largest, self.log_sum = np.inf, *np.empty((2, scores.shape[1]))
+        # Blocks of columns, since the softmax of a clip is over all captions.
         for columns in row_blocks(*scores.shape[::-1]):
             # Sorted, so that the last digit, and with it a tie, does not depend on the order of captions.
             block = np.sort(self._scaled(scores[:, columns]), axis=0)
             self.lowest = min(self.lowest, block[block > -np.inf].min(initial=np.inf))
             self.largest[columns] = np.maximum(block[-1], np.finfo(np.float64).min)  # a clip may have no score at all
             with np.errstate(divide="ignore"):
+                # The logarithm of Σ exp, with the largest taken out so that no exponential overflows.
                 self.log_sum[columns] = np.log(np.exp(block - self.largest[columns]).sum(axis=0))
 
     def __getitem__(self, rows: slice) -> np.ndarray:

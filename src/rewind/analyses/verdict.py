@@ -138,7 +138,7 @@ class Claim:
     @property
     def steadier(self) -> bool:
         """Whether the spread over seeds is significantly smaller than the baseline's."""
-        return bool(self.spread_high < 1)
+        return bool(self.spread_high < 1)  # false for NaN: one seed shows no spread
 
     @property
     def holds(self) -> bool:

@@ -46,6 +46,7 @@ MISSING_SCORE = np.finfo(np.float32).min
 """Represents a pair without a score in a run's matrix: finite, and below every possible score."""
 _DECOMPRESSORS = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
 _TREC_FIELDS = "query Q0 document rank score tag"
+# Not str.split, which also cuts at white space that an id may contain, such as a no-break space.
 _FIELD_SEPARATOR = re.compile(r"[ \t]+")
 _SCORE_PATTERN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 # Names of torch's types as text, so that torch need not be imported.
@@ -201,8 +202,8 @@ class _TextUnpickler(pickle.Unpickler):
 
     ALLOWED = frozenset(
         {
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),  # NumPy 2
+            ("numpy.core.multiarray", "_reconstruct"),  # NumPy 1
             ("numpy", "ndarray"),
             ("numpy", "dtype"),
         }
@@ -321,6 +322,7 @@ def stored_content(file: BinaryIO, member: zipfile.ZipInfo) -> int:
     It follows the member's local header (APPNOTE.TXT, 4.3.7), whose length the archive's directory does not state.
     """
     file.seek(member.header_offset)
+    # The last 4 bytes of the fixed part: the lengths of the name and of the extra field.
     name_bytes, extra_bytes = struct.unpack_from("<HH", file.read(_LOCAL_HEADER_BYTES), 26)
     return member.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
 
@@ -342,6 +344,7 @@ class StoredRows:
         return self.shape[0]
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        # A copy, since the mapping ends here.
         return np.array(np.memmap(self.path, self.dtype, "r", self.start, self.shape)[rows])
 
 

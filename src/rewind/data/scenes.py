@@ -176,7 +176,7 @@ def compose_splits(counts: dict[str, int], paraphrases: int, seed: int) -> dict[
     >>> {split: len(scenes) for split, scenes in compose_splits({"train": 40, "test": 4}, 2, seed=0).items()}
     {'train': 40, 'valid': 0, 'test': 4}
     """
-    rng = random.Random(f"shapes {seed}")
+    rng = random.Random(f"shapes {seed}")  # it hashes a text by itself, not by hash(), which differs by process
     free = _all_scenes(rng)
     total, available = sum(counts.values()), sum(map(len, free.values()))
     if total > available or min(counts.values(), default=0) < 0:
@@ -298,6 +298,7 @@ def random_style(key: str, size: int) -> ClipStyle:
     rate = rng.choice(FRAME_RATES)
     numerator, denominator = (int(part) for part in f"{rate}/1".split("/")[:2])
     right, down = rng.choice(SIZE_MARGINS)
+    # The order of the draws is part of the data: with another one every clip would look different.
     return ClipStyle(
         width=size + right,
         height=size + down,

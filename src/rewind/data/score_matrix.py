@@ -129,7 +129,7 @@ def open_scores(path: str | Path, whole: int = MAX_SCORES_IN_MEMORY) -> Labelled
                 if not fortran_order:
                     file = tempfile.TemporaryFile(dir=Path(path).parent)  # noqa: SIM115 the matrix closes it
                     shutil.copyfileobj(stream, file, _READ_BYTES)
-                    file.flush()
+                    file.flush()  # FileMatrix reads by the descriptor, past Python's buffer
                     return LabelledScores(FileMatrix(file, shape, dtype, Path(path).parent), queries, gallery)
         # Stored column by column, which no part of Rewind writes: read as an array after all.
         with np.load(path, allow_pickle=False) as archive:

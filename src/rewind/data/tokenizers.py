@@ -50,6 +50,7 @@ class WordTokenizer:
 
     def __init__(self, captions: list[str], most: int = DEFAULT_VOCABULARY_SIZE) -> None:
         counts = Counter(word for caption in captions for word in split_words(caption))
+        # Equally frequent words by the alphabet: ids must not depend on the order of captions.
         ranked = sorted(counts, key=lambda word: (-counts[word], word))[:most]
         if not ranked:
             raise RewindError("The training captions contain no words; a vocabulary cannot be built.")

@@ -164,6 +164,7 @@ class _ShardedEncoding:
         encoder, began, outputs = self.encoder, time.monotonic(), []
         if scores_pairs(encoder):
             progress.advance(len(texts))
+            # Captions are read together with clips; rows without numbers stand for their vectors.
             shard = EncodedShard([_shorten(text) for text in texts], np.zeros((len(texts), 0), np.float32))
         else:
             for batch in batched(texts, self.keys.batch_size):

@@ -59,6 +59,7 @@ def mean_frame_features(
     for clip in clips:
         rows = []
         for picture in clip:
+            # With the shape, because the same bytes can be pictures of different sizes.
             key = content_key(repr(picture.shape).encode(), picture.tobytes())
             if key not in row_of_content:
                 row_of_content[key] = len(pictures)

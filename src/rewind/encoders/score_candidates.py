@@ -81,6 +81,7 @@ def score_candidates(
     texts = list(dict.fromkeys(captions))
     number = {text: n for n, text in enumerate(texts)}
     text_of_caption = np.array([number[caption] for caption in captions])
+    # One number for each pair. Sorted, those of a clip are consecutive, and binary search finds them.
     keys = columns * len(texts) + text_of_caption[rows]
     ids = items["item_id"].tolist()
     wanted = _Wanted(texts, np.unique(keys), {item: n for n, item in enumerate(ids)})

@@ -284,6 +284,7 @@ class TransformersTowers(EncoderBackbone):
         self.joint_frames = hasattr(model, "get_video_features")
         self.frame_count = getattr(model.config.vision_config, "num_frames", None) if self.joint_frames else None
         self.processor, self.prefix = processor, _options(encoding).text_prefix
+        # While the workflow is read, models are made of tensors without numbers; what is tried here needs some.
         with torch.device("cpu"):
             self.pixels_name = _pixels_name(self._process(np.zeros((64, 64, 3), np.uint8)), encoding)
             pixels = probe_pixel_input(self._preprocess, encoding.name)
@@ -292,6 +293,7 @@ class TransformersTowers(EncoderBackbone):
             self.masks = "attention_mask" in processor(text=["a"], **self.words)
         super().__init__(model, pixels, encoding.name)
         self.max_words = self.length
+        # Only where captions are padded to the longest: SigLIP was trained on whole contexts, padding included.
         self.trims_padding = self.masks and words["padding"] == "longest"
         notes = ((JOINT_FRAMES_NOTE, self.joint_frames), (UNUSED_FORWARD_NOTE, pairs))
         self.notes = tuple(note for note, applies in notes if applies)
@@ -333,6 +335,7 @@ class TransformersTowers(EncoderBackbone):
 
     def _preprocess(self, picture: np.ndarray) -> torch.Tensor:
         values = self._process(picture)[self.pixels_name]
+        # Clips come as (1, T, 3, S, S), whose frames are alike; pictures as (1, 3, S, S).
         return values[0, 0] if self.joint_frames and values.ndim == 5 else values[0]
 
 
@@ -562,7 +565,7 @@ def forward_scores(model: Any, inputs: dict[str, torch.Tensor], encoding: Encodi
     """:func:`pair_logits` of a model that may not give scores at all, and is then refused."""
     try:
         return pair_logits(model, inputs)
-    except torch.cuda.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:  # a RuntimeError as well, but no fault of the model's
         raise
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
         reason = " ".join(str(error).split())[:200]

@@ -37,7 +37,7 @@ def tie_groups(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.nd
     >>> sizes.tolist(), rights.tolist()
     ([1, 2, 1], [0, 1, 1])
     """
-    order = np.argsort(scores)[::-1]
+    order = np.argsort(scores)[::-1]  # need not be stable: only sums over each group are used
     ordered = scores[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     sizes = np.diff(np.append(starts, len(ordered)))
@@ -75,6 +75,7 @@ def expected_hit(sizes: np.ndarray, rights: np.ndarray, k: int) -> float:
     """
     first = int(np.argmax(rights > 0))
     size, right = int(sizes[first]), int(rights[first])
+    # Empty if the groups above fill all k places: the product is then 1 and the value 0.
     drawn = np.arange(min(max(k - int(sizes[:first].sum()), 0), size))
     # Drawn one after the other: each is wrong, given that those before it were. 0 once the wrong ones are used up.
     return 1 - float(np.prod(np.maximum(size - right - drawn, 0) / (size - drawn)))
@@ -91,6 +92,7 @@ def expected_ndcg(sizes: np.ndarray, rights: np.ndarray, k: int | None = None) -
     """
     gains = np.repeat(rights / sizes, sizes)[:k]
     discounts = 1 / np.log2(1 + np.arange(1, len(gains) + 1))
+    # Discounts end at rank k, which cuts off the ideal ranking there too.
     return float((gains * discounts).sum() / discounts[: int(rights.sum())].sum())
 
 
@@ -192,7 +194,7 @@ def _queries(rows: pd.DataFrame, side: str) -> Iterator[_Query]:
     closed = bool((rows["gallery"] == JUDGED_ITEMS).any())
     ordered = rows.sort_values(side, kind="stable")
     query, candidate, right = (ordered[name].to_numpy() for name in (side, other, "right"))
-    starts = np.flatnonzero(np.diff(query, prepend=-1))
+    starts = np.flatnonzero(np.diff(query, prepend=-1))  # positions are 0 or more, so that the first differs from -1
     for start, stop in zip(starts, [*starts[1:], len(query)], strict=True):
         listed, is_right = candidate[start:stop], right[start:stop] == 1
         if is_right.any():

@@ -64,6 +64,7 @@ def measure_cosine_gap(
     # Of item m: Σ over captions q that have it as a negative of (c_qm − negative_q) / counts_q, the derivative of the
     # sum of weighted means with respect to m's weight.
     influence = (np.where(is_negative, cosines - negative[:, None], 0) / counts[:, None]).sum(axis=0)
+    # np.histogram would leave out cosines that rounding put beyond ±1.
     bins = [np.histogram(part.clip(-1, 1), COSINE_BIN_EDGES)[0] for part in (positive, cosines[is_negative])]
     return CosineGap(positive, negative, influence, np.stack(bins))
 
@@ -100,6 +101,7 @@ def cosine_matrices(
 
 
 def _cosine_matrix(left: Tensor, right: Tensor) -> np.ndarray:
+    # Rounding can give vectors that are equal a product above 1.
     return (left.float() @ right.float().T).clamp(-1, 1).cpu().numpy()
 
 

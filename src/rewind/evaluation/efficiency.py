@@ -87,7 +87,7 @@ def _median_seconds(work: Callable[[], object], device: torch.device) -> tuple[f
     """Median seconds of a call, and the number of measured calls: at least MIN_ROUNDS, for at least MIN_SECONDS."""
     for _ in range(WARM_UP_CALLS):
         work()
-    synchronise(device)
+    synchronise(device)  # the first round must not wait for kernels of the warm-up
     durations: list[float] = []
     began = time.perf_counter()
     while len(durations) < MIN_ROUNDS or time.perf_counter() - began < MIN_SECONDS:

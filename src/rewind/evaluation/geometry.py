@@ -115,6 +115,7 @@ def hubness(occurrences: np.ndarray) -> float:
     >>> round(hubness(np.array([0, 0, 0, 4.0])), 4)  # (3·(−1)³ + 3³) / 4 / √3³
     1.1547
     """
+    # skew divides by the number of items, as the equation does: its correction of bias is off by default.
     return float(stats.skew(occurrences)) if np.ptp(occurrences) > ROUNDING_TOLERANCE else 0.0
 
 
@@ -144,7 +145,7 @@ def uniformity(vectors: np.ndarray) -> float:
     vectors = vectors.astype(np.float64)
     count, total = len(vectors), 0.0
     for rows in row_blocks(count, count):  # each row with the rows behind it
-        total += np.triu(rbf_kernel(vectors[rows], vectors[rows.start :], gamma=2.0), 1).sum()
+        total += np.triu(rbf_kernel(vectors[rows], vectors[rows.start :], gamma=2.0), 1).sum()  # gamma is t
     return float(np.log(total / (count * (count - 1) / 2)))
 
 
@@ -204,7 +205,7 @@ def answer_scores(
     if not (present < np.inf).all():
         row = int((~(present < np.inf)).argmax())
         raise RewindError(f"{where}: caption {row}: its scores are not numbers; train this run again.")
-    unanswered = absent <= MISSING_SCORE
+    unanswered = absent <= MISSING_SCORE  # −∞ too
     if unanswered.any():
         raise RewindError(
             f"{where}: caption {int(unanswered.argmax())}: it has no score for any item of another cluster, so there "

@@ -42,11 +42,12 @@ def shown_frames(control: str, count: int, item: str) -> np.ndarray:
         case "reversed":
             return positions[::-1]
         case "shuffled":
+            # Not hash(): that of a text differs from one Python process to the next.
             return np.random.default_rng(int(stable_hash("shuffled", item), 16)).permutation(count)
         case "halves":
             return np.roll(positions, -(count // 2))
         case "single":
-            return positions[(count - 1) // 2 : (count + 1) // 2]
+            return positions[(count - 1) // 2 : (count + 1) // 2]  # a slice, which is empty for no frames
         case "frozen":
             return np.full(count, (count - 1) // 2)
     raise ValueError(f"{control!r} is no order control")

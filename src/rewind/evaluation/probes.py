@@ -145,6 +145,7 @@ def probe_pairs(run: ProbedRun) -> Iterator[pd.DataFrame]:
         known = pairs["first"].isin(captions["caption_id"]) & pairs["second"].isin(captions["caption_id"])
         pairs = pairs[known]
         own = captions.set_index("caption_id")["video_id"]
+        # Each caption with the clip of the other one: a file of scores may lack these pairs.
         crossed = pd.concat(
             [pairs[["first", "second"]], pairs[["second", "first"]].set_axis(["first", "second"], axis=1)]
         )

@@ -337,6 +337,7 @@ def pair_scores(similarity: np.ndarray, own: np.ndarray, twin: np.ndarray) -> Pa
 
     ``own`` (n,) has the column of each caption's item, ``twin`` (m,) that of each item's twin, -1 where it has none.
     """
+    # In the dtype of the matrix: ties are exact, and a conversion could make or break them.
     own_scores, twin_scores = np.empty((2, len(own)), similarity.dtype)
     invalid, first = 0, (0, 0)
     for rows in row_blocks(*similarity.shape):
@@ -433,6 +434,7 @@ def _count_rivals(
         else:
             captions = search.selection.captions
             best = np.full(similarity.shape[1], -np.inf, similarity.dtype)
+            # An assignment by index would keep only one of several captions of an item.
             np.maximum.at(best, own[captions], pairs.own[captions])  # an item's truth is its best caption
             # Its other captions are correct too: none is above the truth, and those at it are no ties.
             at_truth = captions[pairs.own[captions] == best[own[captions]]]
@@ -446,6 +448,7 @@ def _count_rivals(
 
 def _count_items(search: Search, own_scores: np.ndarray, rows: slice, block: np.ndarray) -> None:
     """Items above and at the truth of those captions that are among some rows of the matrix, ``block`` (r, m)."""
+    # Queries ascend, as setting_selection leaves them, so that those of a block of rows are neighbours.
     here = slice(*np.searchsorted(search.queries, (rows.start, rows.stop)))
     captions = search.queries[here]
     scores, truth = matrix_part(block, captions - rows.start, search.selection.items), own_scores[captions, None]
@@ -464,6 +467,7 @@ def _count_captions(search: Search, truth: np.ndarray, rows: slice, block: np.nd
 
 def _count_best_captions(similarity: np.ndarray, own: np.ndarray, search: Search) -> None:
     """Items whose best caption is above and at that of each query item, which searches one caption of every item."""
+    # Every caption of the selection is of a query item, so that its position is exact and no item is without one.
     owner = np.searchsorted(search.queries, own[search.selection.captions])
     order = np.argsort(owner, kind="stable")  # an item's captions next to one another, to be replaced by their maximum
     captions = search.selection.captions[order]

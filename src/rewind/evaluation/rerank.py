@@ -70,7 +70,7 @@ def find_candidates(search: Search, similarity: np.ndarray, top: int, pairs: np.
     for rows in row_blocks(len(search.queries), len(gallery)):
         places = np.ix_(search.queries[rows], gallery) if to_items else np.ix_(gallery, search.queries[rows])
         scores = similarity[places] if to_items else np.ascontiguousarray(similarity[places].T)
-        last = max(0, scores.shape[1] - top)
+        last = max(0, scores.shape[1] - top)  # all candidates where there are no more than `top`
         least = np.partition(scores, last, axis=1)[:, last, None]
         query, candidate = np.nonzero((scores >= least) & (scores != MISSING_SCORE))
         found.append((query + rows.start, gallery[candidate]))
@@ -97,7 +97,8 @@ def rank_again(
         query, correct, scores = group[0], group[1] == search.queries[group[0]], best
     truth = np.full(count, -np.inf, scores.dtype)
     np.maximum.at(truth, query[correct], scores[correct])
-    inside = np.isfinite(truth)
+    inside = np.isfinite(truth)  # −∞ where no right candidate was scored again
+    # An item may have several captions among its candidates: none of them competes with the best of them.
     higher = np.bincount(query[(scores > truth[query]) & ~correct], minlength=count)
     ties = np.bincount(query[(scores == truth[query]) & ~correct], minlength=count)
     search.higher = np.where(inside, higher, search.higher)
@@ -168,6 +169,7 @@ def _rerank(
                 f"queries ({search.selection.setting}, {search.direction}), because most scores tie; name another "
                 "method in rerank.first."
             )
+    # One number for each pair: what several searches have among their first results is scored once.
     pairs = np.unique(np.concatenate([found.captions * len(items) + found.items for found in candidates]))
     places = np.divmod(pairs, len(items))
     notes: list[str] = []
@@ -187,7 +189,7 @@ def _rerank(
         among = rank_again(search, found, here, own, item_to_text == BEST_CAPTION)
         inside[f"{search.selection.setting} {search.direction}"] = 100 * float(among.mean())
         if search.selection.binary and search.direction == "text_to_item":
-            near_ties = share_of_near_ties(*here.reshape(-1, 2).T)
+            near_ties = share_of_near_ties(*here.reshape(-1, 2).T)  # candidates of Binary come in twos, the truth first
     reranked = {
         "first": keys["first"],
         "top": keys["top"],

@@ -153,6 +153,7 @@ class Pairs:
             return
         step = max(1, SCORES_PER_PART // self.count)
         if step > self.step:
+            # Whole blocks, which begin at the same captions as those of a matrix that is scored at once.
             step -= step % self.step
         for top in range(0, self.total, step):
             yield self.rows(slice(top, min(top + step, self.total)), world)

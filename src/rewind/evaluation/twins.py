@@ -109,6 +109,7 @@ def why_not_in_binary(captions: pd.DataFrame, items: pd.DataFrame) -> pd.Series:
                 rows[described], rivals, videos.iloc[rows[described]], twin_ids[described], strict=True
             )
         ]
+    # A later reason replaces an earlier one, so that the one that is looked for first comes last.
     for mask, reason in ((same_words, SAME_WORDS), (same_clip, SAME_CLIP), (~described, UNDESCRIBED)):
         reasons[mask] = reason
     return reasons

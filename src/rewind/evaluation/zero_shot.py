@@ -53,6 +53,7 @@ def resize_and_centre_crop(image: np.ndarray, size: int) -> np.ndarray:
     """
     height, width = image.shape[:2]
     short = round(size * 256 / 224)
+    # Sizes are truncated and borders rounded as in the Resize and CenterCrop of torchvision.
     new_size = (short * width // min(height, width), short * height // min(height, width))  # (width, height), as Pillow
     resized = np.asarray(Image.fromarray(image).resize(new_size, Image.Resampling.BICUBIC))
     top, left = round((new_size[1] - size) / 2), round((new_size[0] - size) / 2)

@@ -78,7 +78,7 @@ _MEMBER = re.compile("|".join([*_MADE, *PACKED.values(), *WEIGHTS.values()]))
 _BOARD_MEMBER = re.compile("|".join(BOARD_MEMBERS))
 
 MAX_MEMBERS = 20_000
-MAX_DIRECTORY_BYTES = 16 << 20
+MAX_DIRECTORY_BYTES = 16 << 20  # of the list of members, which zipfile reads at once
 MAX_READ_BYTES = 32 << 20
 """Size of a member that is read as text; others are only compared with their checksums."""
 
@@ -201,7 +201,7 @@ def _file_fault(path: Path, results: Path, recorded: Collection[Path]) -> str:
 
 def _member_info(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, _EARLIEST)
-    info.external_attr = (stat.S_IFREG | 0o644) << 16
+    info.external_attr = (stat.S_IFREG | 0o644) << 16  # the upper 16 bits are the mode of Unix
     info.create_system = 3  # Unix, on every machine
     return info
 
@@ -341,14 +341,15 @@ def opened_share(path: Path) -> Iterator[SharedStudy]:
 
 
 _END = struct.Struct("<4s4H2LH")  # end of central directory
-_END64 = struct.Struct("<4sQ2H2L4Q")
-_LOCATOR64 = struct.Struct("<4sLQL")
+_END64 = struct.Struct("<4sQ2H2L4Q")  # the same of zip64, with counts of 8 bytes
+_LOCATOR64 = struct.Struct("<4sLQL")  # says where that is; it lies right before the end
 
 
 def _check_directory(path: Path, stream: BinaryIO) -> None:
     """Refuse what is not a zip archive, or one whose list of members is too long, before Python reads the list."""
     size = stream.seek(0, 2)
     end = _tail(stream, size, _END)
+    # end[7] is the length of a comment; with one this would not be the last record of the file.
     if end is None or end[0] != b"PK\x05\x06" or end[7]:
         raise RewindError(f"{path}: not a file of `rewind share`, or not all of it; ask for the file again.")
     count, length = int(end[4]), int(end[5])
@@ -396,8 +397,11 @@ def _member_fault(info: zipfile.ZipInfo) -> str:
     parts = re.split(r"[/\\]", name)
     if ".." in parts or name.startswith(("/", "\\")) or ":" in name:
         return "its name leads out of the folder"
+    # zipfile cuts a name at a NUL and changes separators: only where both names agree does a check of one hold for
+    # both.
     if name != info.filename or (name != MANIFEST and not _MEMBER.fullmatch(name)):
         return "`rewind share` writes no such member"
+    # 0: written on a system without modes.
     if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
         return "a link or a device, where a file is needed"
     if info.flag_bits & 0x1:

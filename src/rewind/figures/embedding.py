@@ -113,6 +113,7 @@ def project_to_plane(vectors: np.ndarray, kind: str) -> tuple[np.ndarray, tuple[
     # scikit-learn and umap are imported only for the projection that needs them.
     if kind == "tsne":
         manifold = importlib.import_module("sklearn.manifold")
+        # With more threads or another seed the same vectors would give another picture.
         projection = manifold.TSNE(init="pca", perplexity=neighbours, random_state=0, n_jobs=1)
     elif kind == "umap":
         projection = _import_umap().UMAP(n_neighbors=min(15, neighbours), random_state=0, n_jobs=1)
@@ -149,7 +150,7 @@ def _draw_lines(
 ) -> None:
     first_items = np.arange(min(MAX_ITEMS_WITH_LINES, len(points)))
     items = np.arange(len(points))
-    paired = items[twin_of_item > items]
+    paired = items[twin_of_item > items]  # each pair once; -1 is never larger
     their_twins = twin_of_item[first_items]
     shown = np.flatnonzero(np.isin(item_of_caption, np.concatenate([first_items, their_twins[their_twins >= 0]])))
     for ends, line_style in (

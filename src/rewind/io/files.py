@@ -128,6 +128,7 @@ def require_intact_archive(path: str | Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
+    # NotImplementedError: an unknown way of compression; RuntimeError: an encrypted member.
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise RewindError(f"{path}: not as it was written ({error}).") from None
     if broken:
@@ -175,7 +176,7 @@ def reading_user_file(path: str | Path, what: str, remedy: str = "write it again
         raise RewindError(f"{printable_name(path)}: {reason}; {remedy}.") from error
 
 
-_STRUCTURED = b"\x93NUMPY\x03"
+_STRUCTURED = b"\x93NUMPY\x03"  # the magic bytes and the major version
 
 
 def _refuse_structured_arrays(path: Path, what: str) -> None:
@@ -302,6 +303,8 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     require_file_target(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, since a rename is atomic only within a file system. With the process id, since two processes
+    # may write one file.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
     try:
         yield temporary
@@ -477,6 +480,8 @@ def write_stored_npz(path: str | Path, **arrays: np.ndarray | ArrayParts) -> Non
     """
     with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
+            # The size of a member that is written in parts is not known at its start; without zip64 it would fail past
+            # 2 GiB.
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 if not isinstance(array, ArrayParts):
                     np.lib.format.write_array(member, np.asanyarray(array))

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from rewind.errors import RewindError
 
+# ASCII: \d also matches digits of other scripts, which float() would read.
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 # ---- Schemas ---------------------------------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ def caption_fault(text: str) -> str:
         return ""
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two: nested too deeply for the parser
         return ""
     if not isinstance(value, list | tuple | set | dict) or not any(isinstance(part, str) for part in value):
         return ""

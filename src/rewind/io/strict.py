@@ -169,6 +169,7 @@ def read_user_csv(
 
 
 def _check_header(where: str, header: list[str], columns: Schema) -> None:
+    # Columns without a name may stand, as spreadsheets leave them, as long as their cells are empty (_check_row).
     names = [name for name in header if name]
     unknown = [name for name in names if name not in columns.known]
     separator = next((sign for sign in (";", "\t", "|") if len(header) == 1 and sign in header[0]), "")
@@ -289,7 +290,7 @@ def explain_csv_error(message: str, start: int, end: int) -> str:
 @contextlib.contextmanager
 def allow_long_cells() -> Iterator[None]:
     """Let Python's csv module take cells of any length (vectors written as text) while the block runs."""
-    before = csv.field_size_limit(2**30)
+    before = csv.field_size_limit(2**30)  # fits into a C long everywhere; sys.maxsize does not on Windows
     try:
         yield
     finally:
@@ -414,7 +415,7 @@ def _find_token(text: str, is_fault: Callable[[str], bool] | None) -> int:
         elif token in "}]" and objects:
             objects.pop()
         elif token == ":" and is_fault is None and objects and objects[-1] is not None and last is not None:
-            key = json.loads(last[0], strict=False)
+            key = json.loads(last[0], strict=False)  # keys that differ only in escapes are one key
             if key in objects[-1]:
                 return last.start()
             objects[-1].add(key)

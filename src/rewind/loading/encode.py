@@ -54,6 +54,7 @@ def distinct_rows(features: Features, count: int) -> tuple[torch.Tensor, torch.T
     >>> [part.tolist() for part in distinct_rows({"text": torch.tensor([[5.0], [7.0], [5.0]])}, 3)]
     [[0, 1], [0, 1, 0]]
     """
+    # Compared as bytes: two rows are one only if every bit is the same.
     parts = [value.cpu().contiguous().view(count, -1).view(torch.uint8).numpy() for value in features.values()]
     index_of_content: dict[bytes, int] = {}
     first_rows: list[int] = []

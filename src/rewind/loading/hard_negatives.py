@@ -47,6 +47,7 @@ class HardNegatives:
         """(n,) for every caption a row of ``text``, or -1 if it has no hard negative; the same for the same numbers."""
         counts = np.diff(self.starts)
         chosen = np.random.default_rng([seed, epoch, _DRAW]).integers(0, np.maximum(counts, 1))
+        # minimum: captions at the end without any begin one past the last row; where() then drops what is read there.
         return np.where(counts > 0, self.rows[np.minimum(self.starts[:-1] + chosen, len(self.rows) - 1)], -1)
 
     def batch(self, rows: np.ndarray) -> Features:

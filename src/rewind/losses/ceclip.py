@@ -76,6 +76,7 @@ class Ceclip(HardNegativeObjective):
         """The formula above. Missing hard negatives, and those true of their clip, have no part in the term."""
         options, name = self.options, "ceclip with a temperature"
         captions = pair_logits(retriever, text, items, options.temperature, name)
+        # Row i is the hard negative of caption i, column j an item; the diagonal is s(v_i, t⁻_i).
         hard = pair_logits(retriever, negatives, items, options.temperature, name)
         excluded, excluded_hard = self.exclusions.batch(batch), self.negatives.excluded(batch)
         if options.hard_columns:

@@ -71,6 +71,7 @@ def multi_positive_nce(
     positive_sum, negative_sum = (log_positive - top).exp(), (log_negative - top).exp()
     if debias == "seed":
         denominator = (positive_sum + negative_sum - prior * positive_sum).clamp(min=0)
+        # The original clamps the sum itself. Here it is divided by e^top, and the bound with it.
         return torch.maximum(denominator, MIN_DENOMINATOR * (-top).exp()).log() + top - log_positive
     count = negative.sum(dim=1).to(logits.dtype)  # N
     mean = positive_sum / positive.sum(dim=1)
@@ -172,6 +173,7 @@ class NegativeQueue:
 
         ``rows`` (n,), the captions that they were paired with, are passed always or never.
         """
+        # Of more than fit only the newest: no slot may be written twice in one assignment, whose order is undefined.
         vectors, ids = vectors.detach()[-self.capacity :], ids[-self.capacity :]
         ring = self.ring
         if ring is None:
@@ -207,6 +209,7 @@ class NegativeQueue:
         return ring.rows[self._recent(min(count, self.size), ring.ids.device)]
 
     def _recent(self, count: int, device: torch.device) -> Tensor:
+        # `at` is behind the newest. Remainders are never negative, as in Python.
         return (self.at - count + torch.arange(count, device=device)) % self.capacity
 
     def state_dict(self) -> dict[str, Any]:
@@ -235,6 +238,7 @@ def newest_per_item(ids: Tensor) -> Tensor:
         return torch.zeros(0, dtype=torch.bool, device=ids.device)
     _, code = torch.unique(ids, return_inverse=True)
     last = torch.full((int(code.max()) + 1,), -1, device=ids.device)
+    # Oldest first, so the largest place of an item is that of its newest entry.
     last.scatter_reduce_(0, code, torch.arange(len(ids), device=ids.device), "amax")
     newest = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     newest[last] = True
@@ -263,7 +267,7 @@ class PositiveMemory:
         self.owner: OrderedDict[int, int] = OrderedDict()  # slot → item, oldest first
         self.row: dict[int, int] = {}  # slot → caption, where captions are given
         self.slots: dict[int, deque[int]] = {}  # item → its slots, oldest first
-        self.free = list(range(self.capacity - 1, -1, -1))
+        self.free = list(range(self.capacity - 1, -1, -1))  # taken from the end, slot 0 first
 
     def __len__(self) -> int:
         return len(self.owner)
@@ -279,9 +283,9 @@ class PositiveMemory:
         for row, item in enumerate(ids.tolist()):
             own = self.slots.setdefault(item, deque())
             if len(own) == self.per_item:
-                self._drop(own[0])
+                self._drop(own[0])  # the oldest of this item
             elif len(self.owner) == self.capacity:
-                self._drop(next(iter(self.owner)))
+                self._drop(next(iter(self.owner)))  # the oldest of all
             slot = self.free.pop()
             self.slots.setdefault(item, deque()).append(slot)  # dropping the item's last slot removed its deque
             self.owner[slot] = item
@@ -430,6 +434,7 @@ class MultiPositive(Objective):
         captions, views = unit_vectors(retriever, text, items, "multi_positive")
         ids, options = batch["items"], self.options
         self._check_queue(len(ids))
+        # Before the terms: memory then holds all batches before this one, and never this one itself.
         self._commit_previous_batch(batch["rows"])
         nce = self._contrast(captions, views, batch)
         cosine = (1 - (captions * views).sum(dim=1)).mean()
@@ -468,7 +473,7 @@ class MultiPositive(Objective):
     def _commit_pending(self) -> None:
         if self.pending is not None:
             rows, ids, views, captions = self.pending
-            caption_rows = rows if self.exclusions else None
+            caption_rows = rows if self.exclusions else None  # only `exclude` asks which captions these were
             if self.queue is not None:
                 self.queue.add(views, ids, caption_rows)
             if self.positives is not None:
@@ -498,6 +503,7 @@ class MultiPositive(Objective):
         logits = captions @ vectors.to(captions).T / self.tau
         negative = torch.ones_like(logits, dtype=torch.bool)
         if self.options.mask_ids:
+            # Otherwise a queued copy of a caption's own item is its negative, and by similarity the hardest one.
             negative &= owners[None] != ids[:, None]
         if self.queue is not None and self.exclusions and len(owners):
             negative &= ~self.exclusions.between(batch["rows"], ids, self.queue.recent_rows(self.recent), owners)

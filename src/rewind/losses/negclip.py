@@ -78,6 +78,7 @@ def contrast_with_negatives(captions: Tensor, hard: Tensor, excluded: Tensor, ex
     captions, hard = captions.masked_fill(excluded, least), hard.masked_fill(excluded_hard, least)
     truth = torch.arange(len(captions), device=captions.device)
     to_items = F.cross_entropy(captions, truth)
+    # (2B, B) transposed: each item looks for its caption among B captions and B hard negatives.
     to_texts = F.cross_entropy(torch.cat([captions, hard]).T, truth)
     told = (captions.diagonal() > hard.diagonal())[~excluded_hard.diagonal()]
     logs: dict[str, float | Tensor] = {"above_hard_negative": told.float().mean()} if len(told) else {}

@@ -72,11 +72,14 @@ class Tara(HardNegativeObjective):
         # Neither a caption itself nor another one of its clip is a negative; the partner is the positive.
         same = batch["items"][:, None] == batch["items"][None]
         same[anchors, partner[anchors]] = False
+        # `&` binds before `|`. The batch's exclusions hold all other captions of a clip, so the partner is taken out
+        # there too.
         excluded = same | self.exclusions.batch(batch) & ~_at(partner, len(same))
         excluded_hard = self.negatives.excluded(batch)
         with torch.autocast(texts.device.type, enabled=False):
             least = torch.finfo(texts.dtype).min
             captions = (texts @ texts.T / self.temperature).masked_fill(excluded, least)
+            # excluded_hard is (hard negatives, items), and caption i stands for its item.
             opposites = (texts @ hard.T / self.temperature).masked_fill(excluded_hard.T, least)
             value = F.cross_entropy(torch.cat([captions, opposites], dim=1)[anchors], partner[anchors])
         own = ~excluded_hard.diagonal() & anchors
@@ -91,6 +94,7 @@ def next_of_same_item(items: Tensor) -> Tensor:
     [2, -1, 4, -1, 0]
     """
     count = len(items)
+    # How many places behind pair i pair j comes, in a circle: (B, B).
     order = (torch.arange(count, device=items.device)[None] - torch.arange(count, device=items.device)[:, None]) % count
     same = (items[:, None] == items[None]) & (order > 0)
     nearest = torch.where(same, order, count).min(dim=1)

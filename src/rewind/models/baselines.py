@@ -168,6 +168,7 @@ class BagOfWords(Retriever):
         if len(candidates):
             cosines = self._cosines(queries, candidates)
             columns, starts = np.unique(column[self.item[candidates]], return_index=True)
+            # Where −1 is the maximum, the item's only caption is the query itself; it scores 0.
             scores[:, columns] = np.maximum(np.maximum.reduceat(cosines, starts, axis=1), 0)
         scores[self.alone[queries]] = 0
         return torch.from_numpy(scores).to(text["captions"].device)
@@ -176,7 +177,7 @@ class BagOfWords(Retriever):
         """Cosines (n, m) between captions, -1 of a caption with itself."""
         products = (self.counts[queries] @ self.counts[others].T).toarray()
         norms = np.sqrt(np.outer(self.squares[queries], self.squares[others]))
-        cosines = products / np.maximum(norms, 1)
+        cosines = products / np.maximum(norms, 1)  # counts have a norm of 1 or more, or 0 without any word
         cosines[queries[:, None] == others] = -1
         return cosines
 

@@ -49,6 +49,7 @@ class ClipTowers(Backbone):
         self.tokenizer = tokenizer
         self.max_words = max_words
         self.width = self.feature_width = model.text_projection.shape[1]
+        # Times 255, because pixels come as bytes and the published numbers are for values from 0 to 1.
         self.register_buffer("mean", torch.tensor(CLIP_MEAN).view(3, 1, 1) * 255, persistent=False)
         self.register_buffer("std", torch.tensor(CLIP_STD).view(3, 1, 1) * 255, persistent=False)
 
@@ -68,6 +69,7 @@ class ClipTowers(Backbone):
         x, end = self._words(prepared)
         real = torch.arange(prepared.shape[1], device=x.device) <= end.unsqueeze(1)
         projected = x @ self.clip.text_projection
+        # At the full length again: features of several batches are concatenated, whatever their longest captions are.
         words = projected.new_zeros(*prepared.shape, projected.shape[-1])
         words[:, : x.shape[1]] = projected * real[:, : x.shape[1], None]
         return words, real.to(torch.long)
@@ -117,6 +119,7 @@ class ClipTowers(Backbone):
         return list(self.clip.visual.parameters())
 
     def text_parameters(self) -> list[nn.Parameter]:
+        # open_clip keeps the visual tower inside the model, next to the text tower's own parts.
         visual = {id(p) for p in self.clip.visual.parameters()}
         return [p for p in self.clip.parameters() if id(p) not in visual and p is not self.clip.logit_scale]
 
@@ -181,5 +184,6 @@ def build(keys: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip
         state = load_weights(model.clip, keys, bool(config.get("quick_gelu", False)))
         if is_clip4clip(state):
             check_clip4clip_towers(model.clip, str(keys.weights))
+            # The method builds its head later, and fills it from these tensors if it has the same one.
             model.stored_head = clip4clip_head(state, str(keys.weights))
     return model

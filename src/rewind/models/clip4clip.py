@@ -57,6 +57,7 @@ class Clip4Clip(Retriever):
         frames = at_least_float32(self.backbone.encode_frames(self._frame_features(batch)))
         if self.head.pairwise:
             return self.head.of_clips({"frames": frames, "mask": mask})
+        # Normalised before the mean and after it, as upstream: each frame counts by its direction, whatever its length.
         frames = F.normalize(at_least_float32(self.head(frames, mask)), dim=-1)
         return {"video": F.normalize(masked_mean(frames, mask), dim=-1)}
 
@@ -112,6 +113,7 @@ class Clip4Clip(Retriever):
 @MODELS.register("clip4clip")
 def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions: list[str]) -> Clip4Clip:
     """The retriever of a method; every new parameter is drawn from torch's global generator."""
+    # Towers before the head: both draw from one generator, so the order decides which numbers each gets.
     towers = build_backbone(backbone, text, train_captions)
     head = make_head(method, towers.width)
     if head.reads_words and not is_overridden(towers.encode_words):
@@ -124,13 +126,14 @@ def build(method: Method, backbone: BackboneKeys, text: TextKeys, train_captions
     # After start_from: where the weights are a CLIP4Clip checkpoint, its head replaces the copy of CLIP's blocks.
     if stored := towers.stored_head:
         _continue_from(stored, head, method.head, f"backbone.weights: {backbone.weights}")
-        towers.stored_head = None
+        towers.stored_head = None  # keeps no second copy of its tensors in memory
     return Clip4Clip(towers, head)
 
 
 def _start_from_text(head: Head, towers: Backbone, method: Method) -> None:
     blocks = towers.text_blocks()
     width = blocks["positional_embedding"].shape[1] if blocks else None
+    # Names are transformer.resblocks.<number>.<part>.
     layers = len({name.split(".")[2] for name in blocks if name.startswith("transformer.resblocks.")})
     if width != towers.width or layers < method.head_layers:
         raise RewindError(

@@ -77,6 +77,7 @@ def from_clip4clip(state: State, where: str) -> tuple[str, State]:
         print(f"{where}: {_UNUSED_POSITIONS} is left out: CLIP4Clip's seqLSTM never uses it.")
     _check_names(state, head, where)
     renamed = {"clip.": TOWERS_PREFIX} | _NAMES[head]
+    # Upstream leaves most of CLIP in float16 and the rest in float32, so its files mix both.
     return head, {_rename(name, renamed): value.float() for name, value in state.items()}
 
 
@@ -138,7 +139,7 @@ def _head_of(state: State, where: str) -> str:
         raise RewindError(
             f"{where}: it has {_UNUSED_POSITIONS}, but no tensor of seqLSTM or seqTransf: the file is incomplete."
         )
-    return heads[0] if heads else "meanP"
+    return heads[0] if heads else "meanP"  # which has no parameters, and so no marker
 
 
 def _check_names(state: State, head: str, where: str) -> None:
@@ -160,6 +161,7 @@ def _tower_names(state: State) -> set[str]:
 
 def _head_names(state: State, head: str) -> set[str]:
     theirs = {ours: name for name, ours in _NAMES[head].items()}
+    # A file has one head, so at most one of the two stacks is there; the other counts no blocks.
     layers = max(
         1, *(len(_blocks(state, prefix, "")) // len(_BLOCK) for prefix in ("transformerClip.", "cross.transformer."))
     )
@@ -172,6 +174,7 @@ def _blocks(state: State, prefix: str, stack: str) -> list[str]:
     """Names, without ``prefix``, of the transformer blocks up to the last one in the file."""
     number = re.compile(re.escape(f"{prefix}{stack}") + r"resblocks\.(\d+)\.")
     numbers = [int(match[1]) for name in state if (match := number.match(name))]
+    # All numbers up to the largest, so that a block that the file lacks in the middle is reported.
     return [f"{stack}resblocks.{n}.{part}" for n in range(max(numbers, default=-1) + 1) for part in _BLOCK]
 
 

@@ -191,7 +191,9 @@ def direction_by_chance(
         for rows, asked in _inner_folds(cluster, train, where):
             found = _ridge_scores(features, target, rows, asked, STRENGTHS)
             right += np.stack([_right(each, target[asked]).sum(axis=0) for each in found])
+        # argmax takes the first of equals: from the back, the strongest of equally good ones.
         strongest = len(STRENGTHS) - 1 - right[::-1].argmax(axis=0)
+        # (strengths, clips that are left out, permutations).
         tried = np.stack(list(_ridge_scores(features, target, train, held_out, STRENGTHS)))
         scores[held_out] = np.take_along_axis(tried, strongest[None, None], axis=0)[0]
     told = (np.sign((scores[forward] - scores[twin[forward]]) * flips) + 1) / 2
@@ -218,6 +220,7 @@ def _ridge_scores(
         values, vectors = eigh(known.T @ known, overwrite_a=True, check_finite=False)
         parts, asked = vectors.T @ (known.T @ (target[train] - middle)), asked @ vectors
     for strength in strengths:
+        # Either side gives the same scores: x Xᵀ (X Xᵀ + s)⁻¹ y = x (Xᵀ X + s)⁻¹ Xᵀ y, with s the strength.
         yield (asked / (values + strength)) @ parts + middle
 
 
@@ -391,6 +394,7 @@ def _fit_ridge(
         scaled[block] = scaler.transform(features[rows[block]].astype(np.float64))
     ridge = Ridge(alpha=strengths, copy_X=False, solver="cholesky")
     ridge.fit(scaled, np.repeat(target[rows, None], len(strengths), axis=1))
+    # Standardising is folded into the map: w·(x − μ)/σ + b = (w/σ)·x + b − (w/σ)·μ.
     weights = ridge.coef_.reshape(len(strengths), -1) / scaler.scale_
     return weights, np.atleast_1d(ridge.intercept_) - weights @ scaler.mean_
 

@@ -49,6 +49,7 @@ class CrossAttention(nn.Module):
 
     def forward(self, query: Tensor, other: Tensor) -> Tensor:
         """(n, D) and (n, D), row by row → (n, D)."""
+        # Sequences of one vector: softmax over a single key is 1, so each row takes in its partner and nothing else.
         query, other = query.unsqueeze(1), other.unsqueeze(1)
         return self.ln(query + self.attn(query, other, other, need_weights=False)[0]).squeeze(1)
 

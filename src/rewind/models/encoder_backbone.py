@@ -50,6 +50,7 @@ def probe_pixel_input(preprocess: Callable[[np.ndarray], Tensor], name: str) -> 
     >>> probe_pixel_input(halves, "example").size
     32
     """
+    # Black and white give shift and scale; grey shows whether the map is linear, red whether colours stay apart.
     flat = [np.full((PROBE_SIDE, PROBE_SIDE, 3), value, np.uint8) for value in (0, 255, 51)]
     red = np.zeros((PROBE_SIDE, PROBE_SIDE, 3), np.uint8)
     red[..., 0] = 255
@@ -80,8 +81,10 @@ def _probed_fit(preprocess: Callable[[np.ndarray], Tensor], black: Tensor, white
     """``crop`` or ``stretch``; None for a border."""
     wide = np.full((PROBE_SIDE, 2 * PROBE_SIDE, 3), 255, np.uint8)
     bright = (white - black).abs().sum() / 2
+    # A white picture stays white, stretched or cropped, unless something is put around it.
     if (preprocess(wide).float() - white).abs().sum() > bright / 10:
         return None
+    # White only at the left edge: a centre crop of a picture twice as wide as high cuts a quarter away there.
     wide[:, int(2 * PROBE_SIDE * EDGE_SHARE) :] = 0
     made = preprocess(wide).float()
     return "stretch" if (made - black).abs().sum() > bright * EDGE_SHARE / 2 else "crop"
@@ -292,6 +295,7 @@ def _leave_out_frozen(backbone: nn.Module, state: dict[str, Any], prefix: str, _
 
 
 def _fill_in_frozen(backbone: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    # A strict load then finds every name; a frozen weight is filled with what it holds.
     for name, value in _frozen(backbone).items():
         state.setdefault(prefix + name, value.detach())
 

@@ -52,6 +52,7 @@ def add_adapters(backbone: nn.Module, keys: Lora, towers: Iterable[str]) -> None
             f"training.lora.dropout: {keys.dropout:g} has no effect on {next(iter(attention))}, whose adapters are "
             "part of its weights; set dropout: 0, or name other targets."
         )
+    # What trains outside of the adapted towers: the first loop below turns it off, and the second on again.
     kept = [value for value in backbone.parameters() if value.requires_grad and id(value) not in adapted]
     for part in attention.values():
         _adapt_attention(part, keys)

@@ -117,6 +117,7 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         positions = torch.arange(length)[:, None]
         frequencies = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
+        # (length, width / 2, 2), flattened: sines and cosines alternate, as in the formula.
         table = torch.stack([torch.sin(positions * frequencies), torch.cos(positions * frequencies)], dim=2).flatten(1)
         self.register_buffer("pe", table[None])
         self.dropout = nn.Dropout(dropout)
@@ -252,11 +253,12 @@ def build_miniclip_towers(
     if tower is not None and tower not in TEXT_TOWERS:
         raise RewindError(f"methods.*.options.text: no text tower {tower!r}; available: {', '.join(TEXT_TOWERS)}.")
     checkpoint = _checkpoint(keys, tower)
+    # A checkpoint of MiniCLIP holds the image network too, and fills it with all else below.
     image = load_image_tower(keys.architecture, None if checkpoint else keys.weights)
     captions = read_vocabulary_captions(text.vocabulary) if text.vocabulary else train_captions
     tokenizer = cast(MiniclipTokenizer, make_tokenizer(text.tokenizer, captions, text.max_vocabulary))
     tower = tower or (text_tower_kind(checkpoint) if checkpoint else "lstm")
-    limits = {"most_words": text.max_words} if tower == "transformer" else {}
+    limits = {"most_words": text.max_words} if tower == "transformer" else {}  # an LSTM has no table of positions
     text_tower = TEXT_TOWERS[tower](tokenizer.vocabulary, keys.width, dropout=dropout, **limits)
     towers = MiniclipTowers(image, text_tower, tokenizer, keys.width, text.max_words, dropout)
     if checkpoint and not SHAPES_ONLY.get():

@@ -41,6 +41,7 @@ def add_temporal_patches(towers: nn.Module, architecture: str) -> None:
             f"{type(visual).__name__}: remove the key, or choose another architecture."
         )
     flat = visual.conv1
+    # A stride of 1 over time: each frame keeps patches of its own.
     size, stride = (_FRAMES, *flat.kernel_size), (1, *flat.stride)
     # skip_init draws no random number, so all weights that are drawn later are those of a 2d run.
     visual.conv2 = nn.utils.skip_init(
@@ -71,6 +72,7 @@ def encode_real_frames(visual: Any, frames: Tensor, real: Tensor) -> Tensor:
 
     Real frames come first; padding may have any values.
     """
+    # The last real frame sees the one behind it, which must be as upstream pads: zero after normalisation.
     frames = torch.where(real[..., None, None, None], frames, 0)
     patches = visual.conv2(frames.transpose(1, 2)).transpose(1, 2)  # (n, T, D, S/p, S/p)
     return visual(patches[real])

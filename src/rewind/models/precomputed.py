@@ -193,6 +193,7 @@ class PrecomputedEmbeddings(PrecomputedRetriever):
         scores = np.zeros((len(queries), len(gallery)))
         for row, (start, end) in enumerate(ends):  # a caption at a time: memory is its vectors × all of the items
             products = self.sides[0][caption_rows[start:end]] @ self.sides[1][item_rows].T
+            # maxⱼ over the run of columns of each item, then Σᵢ over the caption's own vectors.
             scores[row] = np.maximum.reduceat(products.numpy(), starts[:, 0], axis=1).sum(axis=0)
         return torch.from_numpy(scores)
 

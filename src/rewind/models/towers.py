@@ -103,7 +103,7 @@ class EfficientNetLite0(ImageTower):
 
     def lower(self, pixels: Tensor) -> Tensor:
         network = self.network
-        x = (_channels_last(pixels.to(network._conv_stem.weight.dtype)) - 127) / 128
+        x = (_channels_last(pixels.to(network._conv_stem.weight.dtype)) - 127) / 128  # pixels as in its training
         x = network._swish(network._bn0(network._conv_stem(x)))
         for block in network._blocks[: self.first]:
             x = block(x)
@@ -256,7 +256,7 @@ class SentenceEncoder(nn.Module):
         self.tokenizer = tokenizer
         self.words = nn.Embedding(vocabulary, TEXT_WIDTH)
         self.positions = nn.Embedding(positions, TEXT_WIDTH)
-        self.norm = nn.LayerNorm(TEXT_WIDTH, eps=1e-12)
+        self.norm = nn.LayerNorm(TEXT_WIDTH, eps=1e-12)  # BERT's; torch's default is 1e-5
         layer = nn.TransformerEncoderLayer(
             TEXT_WIDTH, heads, 4 * TEXT_WIDTH, activation="gelu", layer_norm_eps=1e-12, batch_first=True
         )
@@ -269,7 +269,7 @@ class SentenceEncoder(nn.Module):
         tokens = torch.tensor([row.ids for row in encoded], device=device)
         mask = torch.tensor([row.attention_mask for row in encoded], device=device)
         embedded = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=device))
-        hidden = self.layers(self.norm(embedded), src_key_padding_mask=mask == 0)
+        hidden = self.layers(self.norm(embedded), src_key_padding_mask=mask == 0)  # True marks padding for torch
         return F.normalize(masked_mean(hidden, mask).to(hidden.dtype), dim=1)
 
 
@@ -313,7 +313,7 @@ def freeze_as_buffers(module: ModuleT) -> ModuleT:
             part.track_running_stats = False
         tensors = {**part._parameters, **part._buffers}
         for name, tensor in tensors.items():
-            if tensor is None:
+            if tensor is None:  # such as the bias of a layer that has none
                 continue
             delattr(part, name)
             part.register_buffer(name, tensor.detach(), persistent=False)
@@ -326,6 +326,7 @@ def load_sentence_encoder() -> SentenceEncoder:
     tokenizer.enable_truncation(_MAX_TOKENS)
     tokenizer.enable_padding()
     weights = _bert_weights(load_file(folder / "model.safetensors"))
+    # 6 layers, and 12 heads, whose number no tensor's shape shows.
     encoder = SentenceEncoder(tokenizer, len(weights["words.weight"]), len(weights["positions.weight"]), 6, 12)
     encoder.load_state_dict(weights)
     return encoder
@@ -368,6 +369,7 @@ def _bert_weights(bert: dict[str, Tensor]) -> dict[str, Tensor]:
         theirs, layer = f"encoder.layer.{n}", f"layers.layers.{n}"
         for kind in ("weight", "bias"):
             attention = [bert[f"{theirs}.attention.self.{part}.{kind}"] for part in ("query", "key", "value")]
+            # torch's attention has query, key and value in one matrix.
             ours[f"{layer}.self_attn.in_proj_{kind}"] = torch.cat(attention)
             for mine, other in names.items():
                 ours[f"{layer}.{mine}.{kind}"] = bert[f"{theirs}.{other}.{kind}"]

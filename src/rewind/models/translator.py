@@ -96,6 +96,7 @@ class Translator(Retriever):
     def __init__(self, network: nn.Module, keys: TranslatorOptions) -> None:
         super().__init__()
         self.network, self.keys = network, keys
+        # A buffer and no parameter: it is saved with the model and never learnt.
         self.register_buffer("logit_scale", torch.tensor(math.log(1 / TEMPERATURE)))
 
     @property
@@ -155,6 +156,7 @@ class Translator(Retriever):
                 "lr": keys.lr * (1.0 if fast else self.keys.geometry_lr),
                 "weight_decay": keys.weight_decay if decay else 0.0,
             }
+            # Geometry comes first: the history shows the rate of the last group, which is that of all else.
             for (fast, decay), parameters in sorted(groups.items(), key=lambda group: group[0])
         ]
 

@@ -103,7 +103,7 @@ class Attention(nn.Module):
         """(n, L, W) → (n, L, W)."""
         n, length, width = x.shape
         joint = F.linear(x, self.in_proj_weight, self.in_proj_bias).view(n, length, 3, self.heads, width // self.heads)
-        query, keys, values = joint.permute(2, 0, 3, 1, 4)
+        query, keys, values = joint.permute(2, 0, 3, 1, 4)  # each (n, heads, L, W / heads)
         attended = F.scaled_dot_product_attention(query, keys, values, is_causal=causal)
         return self.out_proj(attended.transpose(1, 2).reshape(n, length, width))
 
@@ -155,6 +155,7 @@ class Transformer(nn.Module):
         """(n, L, W) → (n, L, W)."""
         for block in self.resblocks:
             if self.recompute and torch.is_grad_enabled():
+                # It restores the random state as well, so that stochastic depth drops the same branches again.
                 x = checkpoint(block, x, causal, use_reentrant=False)
             else:
                 x = block(x, causal)
@@ -181,6 +182,7 @@ class VisionTower(nn.Module):
         self.conv1 = nn.Conv3d(3, width, kernel, kernel, bias=False)
         self.class_embedding = nn.Parameter(scale * torch.randn(width))
         self.positional_embedding = nn.Parameter(scale * torch.randn(grid**2 + 1, width))
+        # With zeros the tower cannot tell the order of frames: that is learnt, or comes with the weights.
         self.temporal_positional_embedding = nn.Parameter(torch.zeros(1, size.frames, width))
         self.ln_pre, self.ln_post = nn.LayerNorm(width), nn.LayerNorm(width)
         self.transformer = Transformer(width, size.heads, size.layers, size.drop_path)
@@ -193,7 +195,9 @@ class VisionTower(nn.Module):
         """
         n, length = frames.shape[:2]
         patches = self.conv1(frames.transpose(1, 2)).flatten(3).permute(0, 2, 3, 1)  # (n, T, patches, width)
+        # Row 0 is the class token's. Places broadcast over the frames, times over the patches of a frame.
         patches = patches + self.positional_embedding[1:] + self.times(length)
+        # Only after positions were added: patches that stay keep their own place and time.
         patches = _drop_patches(patches.flatten(1, 2), mask_share)
         first = (self.class_embedding + self.positional_embedding[0]).expand(n, 1, -1)
         x = self.transformer(self.ln_pre(torch.cat([first, patches], dim=1)))
@@ -238,6 +242,7 @@ def resize_positions(positions: Tensor, length: int) -> Tensor:
         return positions
     if length == 1:
         return positions.mean(dim=1, keepdim=True)
+    # interpolate works along the last axis: (1, W, F) → (1, W, length).
     return F.interpolate(positions.transpose(1, 2), length, mode="linear").transpose(1, 2)
 
 

@@ -147,6 +147,7 @@ def _is_torchscript(path: Path) -> bool:
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
+        # By this member torch.load, too, tells TorchScript from what torch.save wrote.
         return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
@@ -340,6 +341,7 @@ def from_huggingface(state: Mapping[str, Tensor], where: str) -> State:
         if name in _TENSOR_NAMES:
             tensors[_TENSOR_NAMES[name]] = value.reshape(()) if name == "logit_scale" else value
         elif name in _TRANSPOSED_NAMES:
+            # A linear layer there, which multiplies by the transpose; a plain matrix in open_clip.
             tensors[_TRANSPOSED_NAMES[name]] = value.T.contiguous()
         else:
             block, part, kind = _in_block(name, where)

@@ -179,7 +179,7 @@ def side_by_side(frames: np.ndarray) -> np.ndarray:
     (160, 488, 3)
     """
     gap = np.full((frames.shape[1], FRAME_GAP, 3), 255, np.uint8)
-    return np.concatenate([part for frame in frames for part in (gap, frame)][1:], axis=1)
+    return np.concatenate([part for frame in frames for part in (gap, frame)][1:], axis=1)  # no gap before the first
 
 
 # ---- Picture of a whole answer: the query on top, the items below, best first --------------------------------------

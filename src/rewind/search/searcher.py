@@ -382,7 +382,7 @@ class Searcher:
     @torch.inference_mode()
     def _scores(self, text: Features) -> np.ndarray:
         parts = []
-        for start in range(0, len(self.ids), self.pairs):
+        for start in range(0, len(self.ids), self.pairs):  # one query, so as many pairs as items
             items = {name: value[start : start + self.pairs] for name, value in self.features.items()}
             parts.append(self.retriever.similarity(text, items)[0].float())
         scores = torch.cat(parts).cpu().numpy()

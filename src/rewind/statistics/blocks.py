@@ -91,9 +91,10 @@ def check_ranks(table: pd.DataFrame, where: str) -> None:
                 f"{where}, row {_describe_row(table, missing)}: {column} is missing; compute the metrics again."
             )
     for column in ("higher", "ties", "rank", "gallery"):
+        # What is not a number becomes NaN, which is refused below with its row.
         values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=float)
         bad = ~np.isfinite(values) | (values < (1 if column in ("rank", "gallery") else 0))
-        bad |= (column != "rank") & (values % 1 != 0)
+        bad |= (column != "rank") & (values % 1 != 0)  # an expected rank may end in ½
         if bad.any():
             raise RewindError(
                 f"{where}, row {_describe_row(table, bad)}: {column} is {values[bad][0]:g}; look for NaN in the run's "

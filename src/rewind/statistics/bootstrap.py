@@ -63,7 +63,7 @@ class Resamples:
         ranks = np.sort(np.concatenate([higher, higher + ties], axis=None)) + 1
         # A resampled median is nearly always between the 40th and the 60th percentile; only if one is not are R@r at
         # all ranks computed, which takes (B, gallery) numbers.
-        for margin in (0.1, 0.5):
+        for margin in (0.1, 0.5):  # the second takes in all ranks, and so every median
             first, last = (int(ranks[int(q * (ranks.size - 1))]) for q in (0.5 - margin, 0.5 + margin))
             cumulative = self.weights @ self._hits(higher, ties, first, last)
             inside = cumulative[:, -1] >= half
@@ -71,6 +71,7 @@ class Resamples:
                 inside &= cumulative[:, 0] < half
             if inside.all():
                 break
+        # The first rank that reaches it: R@r never falls with r, and argmax finds the first True.
         return (first + (cumulative >= half[:, None]).argmax(axis=1)).astype(float)
 
     def _hits(self, higher: np.ndarray, ties: np.ndarray, first: int, last: int) -> np.ndarray:
@@ -91,7 +92,7 @@ def _median_of_one(higher: int, ties: int) -> float:
 def draw_weights(clusters: int, resamples: int, seed: int) -> np.ndarray:
     """(B, C) float32 counts of ``clusters`` draws with replacement out of as many, B times."""
     rng = np.random.default_rng(seed)
-    weights = np.empty((resamples, clusters), dtype=np.float32)
+    weights = np.empty((resamples, clusters), dtype=np.float32)  # counts up to 2²⁴ are exact in it
     rows_per_chunk = max(1, _MAX_CELLS // clusters)
     for start in range(0, resamples, rows_per_chunk):
         rows = min(rows_per_chunk, resamples - start)
@@ -123,4 +124,5 @@ def bootstrap_p_value(samples: np.ndarray) -> np.ndarray:
     b = len(samples)
     below, above = (samples <= 0).sum(axis=0), (samples >= 0).sum(axis=0)
     p = np.minimum(1.0, 2 * (1 + np.minimum(below, above)) / (b + 1))
+    # Comparisons with NaN are false: it would count on neither side, which gives the smallest p-value.
     return np.where(np.isnan(samples).any(axis=0), np.nan, p)

@@ -42,6 +42,7 @@ def wilson_statistic(share: np.ndarray, variance: np.ndarray, null: float) -> np
     itself (above 0), which is small where p is near 0 or 1, the test would reject far too often.
     """
     binomial = share * (1 - share)
+    # Where p is 0 or 1 the interval is that of t, and so is the test.
     null_variance = np.where(binomial > 0, variance * null * (1 - null) / np.where(binomial > 0, binomial, 1), variance)
     return np.abs(share - null) / np.sqrt(null_variance)
 
@@ -68,6 +69,7 @@ def behrens_fisher_p_value(t: np.ndarray, seed_share: np.ndarray, seed_df: np.nd
     queries, query_weights = _inverse_chi_square(np.full((1, 1), query_df))
     variance = seed_share * np.swapaxes(seeds, -1, -2) + (1 - seed_share) * queries
     weights = np.swapaxes(seed_weights, -1, -2) * query_weights
+    # The lower tail: 1 − ndtr(t) would have no digits left where p is small.
     return 2 * (weights * ndtr(-t / np.sqrt(variance))).sum(axis=(-1, -2))
 
 
@@ -80,7 +82,7 @@ def behrens_fisher_quantile(level: float, seed_share: np.ndarray, seed_df: np.nd
     # The quantile is at most that of the part with the fewest degrees of freedom, and at least half the normal one.
     low = np.full(seed_share.shape, np.log(-ndtri(level / 2) / 2))
     high = np.log(-stdtrit(np.minimum(seed_df, query_df), level / 2) * 1.01)
-    while (high - low).max(initial=0) > 1e-3:
+    while (high - low).max(initial=0) > 1e-3:  # of logarithms: a relative precision of 0.1%
         middle = (low + high) / 2
         too_low = behrens_fisher_p_value(np.exp(middle), seed_share, seed_df, query_df) > level
         low, high = np.where(too_low, middle, low), np.where(too_low, high, middle)
@@ -93,9 +95,13 @@ def _inverse_chi_square(df: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Equal steps of log U, in which the trapezoidal rule converges faster than any power of the step.
     """
     deviation = np.sqrt(2 / df)
+    # Nine standard deviations of U, √(2/df), to either side, and farther where df is small and tails are long: with
+    # df = 1 the density of log U has fallen below e⁻²⁴ of its maximum at −50.
     low, high = -np.maximum(50 / df, 9 * deviation), np.log1p(9 * deviation + 20 / df)
     logs = low + (high - low) * np.linspace(0, 1, _POINTS)
+    # Density of log U: the factor U of the change of variables raises the power of U from df/2 − 1 to df/2.
     log_density = df / 2 * (logs - np.exp(logs))
+    # The largest becomes 1, so that nothing overflows; constant factors cancel in the probabilities.
     density = np.exp(log_density - log_density.max(axis=-1, keepdims=True))
     return np.exp(-logs), density / density.sum(axis=-1, keepdims=True)
 
@@ -149,6 +155,7 @@ def hall_interval(
     with np.errstate(divide="ignore", invalid="ignore"):
         # The unbiased estimate of the mean's third central moment; it needs three clusters.
         third_moment = (residuals**3).sum(axis=-1) / max(clusters * (clusters - 1) * (clusters - 2), 1)
+        # With a skewness of 0, h is the identity and the interval that of t.
         skew = third_moment / variance**1.5 if clusters > 2 else np.zeros_like(estimate)
         t = stdtrit(df, (1 + confidence) / 2)
         error = np.sqrt(variance)

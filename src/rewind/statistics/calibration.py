@@ -87,6 +87,7 @@ def calibrate(
         for metric in metrics:
             per_query = metric_values(ranks, metric)
             totals = cluster_totals(design, per_query)
+            # In double precision: the rounding of single precision would pass for variance where there is none.
             own = _own_outcome(design, pairs, totals.astype(float), metric, level)
             others = other_tests(per_query, totals) if other_tests else ()
             for procedure, outcome in ((OUR_TEST, own), *others):
@@ -103,7 +104,7 @@ def calibrate(
 def _own_outcome(design: Design, pairs: np.ndarray, totals: np.ndarray, metric: str, level: float) -> Outcome:
     sizes = np.full(design.clusters, design.whole_cluster)
     seeds = design.seeds_each
-    least, most = METRICS[metric].unit.range(design.gallery)
+    least, most = METRICS[metric].unit.range(design.gallery)  # of worths: simulated hits are 0 or 1, not percent
     method_totals = [totals[:, method, :n] for method, n in enumerate(seeds)]
     components = stack_components(
         [variance_components(part, sizes, fixed=n == 1) for part, n in zip(method_totals, seeds, strict=True)]
@@ -153,6 +154,7 @@ def _measure_hits(outcome: Outcome, truth: np.ndarray, pairs: np.ndarray) -> Ite
     if is_equal.any():
         yield "family-wise", outcome["after Holm"][:, is_equal].any(axis=1)
     true_sign = np.sign(truth[pairs[:, 0]] - truth[pairs[:, 1]])
+    # A significant difference in the wrong direction does not show the worse method to be worse.
     shown = outcome["after Holm"] & (np.sign(outcome["estimate"]) == true_sign)
     yield "kept", ~shown[:, ~is_equal]
 
@@ -168,6 +170,7 @@ def _add_hits(counts: dict[tuple[str, str, str], np.ndarray], key: tuple[str, st
 def _rate_row(key: tuple[str, str, str], total: np.ndarray) -> tuple[Any, ...]:
     hits, trials, studies, rates, squares = total
     # Over studies, which are independent; methods and pairs within one are not.
+    # Rounding may leave a difference below 0 where all studies have the same rate.
     variance = max(0.0, squares / studies - (rates / studies) ** 2)
     return (*key, hits / trials, float(np.sqrt(variance / studies)), int(trials))
 

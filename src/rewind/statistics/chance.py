@@ -48,17 +48,19 @@ def against_chance(accuracy: Inference, clusters: int) -> Inference:
         (True, True)
     """
     has_variance = accuracy.variance > 0
+    # The 1 only avoids a division by 0: where there is no variance, p comes from zero_variance_p_value.
     share, variance = accuracy.estimate / 100, np.where(has_variance, accuracy.variance, 1) / 100**2
     statistic = wilson_statistic(share, variance, CHANCE_ACCURACY / 100)
     p = np.where(
         has_variance,
         2 * stdtr(accuracy.df, -statistic),
+        # An accuracy is at most 50 points away from chance, which is the reach of the difference.
         zero_variance_p_value(accuracy.estimate - CHANCE_ACCURACY, np.asarray(CHANCE_ACCURACY), clusters),
     )
     return replace(
         accuracy,
-        p=np.where(accuracy.claims & np.isfinite(accuracy.variance), p, np.nan),
-        statistic=np.where(has_variance, statistic, np.nan),
+        p=np.where(accuracy.claims & np.isfinite(accuracy.variance), p, np.nan),  # V is NaN with one cluster
+        statistic=np.where(has_variance, statistic, np.nan),  # what family_p_value takes
     )
 
 

@@ -141,9 +141,11 @@ def compare_methods(
         if block.setting == "binary":
             chance += chance_rows(block, keys.confidence, random, compared)
         blocks[block.setting, block.direction] = block
+        # Settings may come in either order: the gap is computed with the later of the two.
         counterpart = blocks.get(("hard" if block.setting == "origin" else "origin", block.direction))
         if counterpart is not None and {block.setting, counterpart.setting} == {"origin", "hard"}:
             origin, hard = (block, counterpart) if block.setting == "origin" else (counterpart, block)
+            # Gaps are over the queries of Origin, whose clusters are drawn even if the block at hand is Hard.
             draws = Resamples(weights(len(origin.clusters.sizes)), origin.clusters)
             gaps += _gap_rows(origin, hard, draws, keys.confidence, random)
     tables = ((intervals, INTERVAL_COLUMNS), (differences, PAIR_COLUMNS), (gaps, GAP_COLUMNS))
@@ -213,6 +215,7 @@ def _gap_rows(
     positions = _positions_in_hard(origin, hard)
     least, most = hard.range()
     signs = np.where(is_lower_better(), -1, 1)
+    # From 0 to the width of the range, or from minus that to 0 for ranks; sorted, the lower end comes first.
     ends = np.sort([0 * signs, signs * (most - least)], axis=0)
     rows = []
     for method in (name for name in origin.higher if name in hard.higher):
@@ -240,6 +243,7 @@ def _gap_rows(
 def _positions_in_hard(origin: RankBlock, hard: RankBlock) -> np.ndarray:
     """Position of each of Origin's queries among Hard's; both are sorted."""
     positions = np.searchsorted(hard.queries, origin.queries)
+    # A query that sorts behind all of Hard gets a position beyond the end.
     present = hard.queries[np.minimum(positions, len(hard.queries) - 1)] == origin.queries
     if not present.all():
         raise RewindError(

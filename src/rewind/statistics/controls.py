@@ -43,6 +43,7 @@ def compare_with_controls(
             tables[name] = _in_setting(seeds, setting)
             pairs.append((method, name))
             identical[method, control] = _same_ranks(tables[method], tables[name])
+    # A fixed model is one under a control too; its name stands before the separator.
     fixed = frozenset(name for name in tables if name.split(_SEPARATOR)[0] in random.fixed)
     factors = RandomFactors(fixed=fixed, paired=frozenset(tables))
     results = compare_methods(tables, pairs, keys, factors)

@@ -100,6 +100,7 @@ def compare_gaps(
 def _interval_rows(
     method: str, key: dict[str, str], totals: np.ndarray, sizes: np.ndarray, confidence: float, fixed: bool
 ) -> list[dict[str, Any]]:
+    # No bounds are given, so that the interval is that of t: a mean of cosines is no share.
     result, seeds = mean_inference(variance_components(totals, sizes, fixed), confidence), totals.shape[1]
     per_seed = totals.sum(axis=-1) / sizes.sum()
     size = {"seeds": seeds, "captions": int(sizes.sum()), "clusters": len(sizes)}
@@ -214,6 +215,7 @@ def _item_clusters(captions: pd.DataFrame, items: pd.DataFrame) -> tuple[np.ndar
 def _gap_row(
     gap: CosineGap, matrix: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, path: str
 ) -> dict[str, Any]:
+    # The setting `test` is all captions by all items, of the validation split too.
     ranks = rank_table(matrix, captions, items, ["test"], ["text_to_item"], path)
     scores = validation_scores(ranks)
     means = {"gap": gap.gap, "positive": gap.positive.mean(), "negative": gap.negative.mean()}
@@ -229,5 +231,6 @@ def _cosine_histogram(gap: CosineGap, run_columns: dict[str, Any]) -> pd.DataFra
             "negatives": gap.counts[1],
         }
     )
+    # Bins are 0.01 wide; rounding takes away the last digits that np.linspace leaves.
     table = table[(table["positives"] > 0) | (table["negatives"] > 0)].round({"low": 2, "high": 2})
     return table.assign(**run_columns)[list(COUNT_COLUMNS)]

@@ -96,6 +96,7 @@ def mean_inference(
     constant_ends = zero_variance_interval(result.estimate, least, most, components.residuals.shape[-1], confidence)
     # V = 0 leaves t no error to work with: other queries may still give other results.
     ends = [np.where(result.variance == 0, to, end) for to, end in zip(constant_ends, ends, strict=True)]
+    # No true value is beyond the range, so that cutting ends off costs no coverage.
     low, high = (np.clip(end, least, most) for end in ends)
     return Inference(**(vars(result) | {"low": low, "high": high}))
 
@@ -122,6 +123,7 @@ def contrast_inference(
     estimate: Any = sum(sign * part.mean for sign, part in zip(signs, methods, strict=True))
     overlap: Any = sum(part.overlap for part in methods)
     residuals: Any = sum(sign * part.residuals for sign, part in zip(signs, methods, strict=True))
+    # Rounding errors of a difference are as large as those of what is subtracted, however small the difference is.
     scale: Any = sum(np.abs(part.mean) for part in methods)
     seed_parts = np.stack([part.seed for part in methods], axis=-1)
     seed_dfs = np.stack([part.seed_df for part in methods], axis=-1)
@@ -167,6 +169,7 @@ def family_p_value(result: Inference, family: int) -> np.ndarray:
     p = np.where(is_tested, result.p, np.nan)
     mixed = is_tested & np.isfinite(result.statistic)
     if mixed.any():
+        # NaN is the share of seeds that are not random: 0. All tests of a result are over the same clusters.
         parts = np.nan_to_num(result.seed_share[mixed]), result.seed_df[mixed], float(result.query_df.flat[0])
         p[mixed] = np.maximum(p[mixed], behrens_fisher_p_value(result.statistic[mixed], *parts))
     return p
@@ -231,12 +234,13 @@ def _infer(
             query_part > MIN_REMAINING_SHARE * raw_query_part, seed + query_part, np.maximum(seed, raw_query_part)
         )
         seed_share = seed / variance
+        # Without a seed part any f will do: w is 0, and df is C − 1.
         f = np.where(seed > 0, _seed_df(seed_parts, seed_dfs), 1)
         df = degrees_of_freedom(seed_share, f, clusters - 1)
         error = np.sqrt(variance)
         half_width = stdtrit(df, (1 + confidence) / 2) * error
         statistic = np.abs(estimate) / error
-        p = 2 * stdtr(df, -statistic)
+        p = 2 * stdtr(df, -statistic)  # the lower tail: 1 − stdtr(df, t) has no digits left where p is small
     no_variance = variance == 0
     is_zero = np.abs(estimate) <= RELATIVE_ROUNDING * scale
     has_random_seeds = claims & np.isfinite(seed_dfs).any(axis=-1)
@@ -262,6 +266,7 @@ def degrees_of_freedom(seed_share: np.ndarray, seed_df: np.ndarray, query_df: np
     Satterthwaite's k = 2 treats the seeds' share w of V as known; since it is estimated from few seeds, intervals would
     be too short.
     """
+    # 1 up to f = 2, three seeds of one method, and nearly 2 with many seeds, whose share of V is known well.
     k = np.maximum(1, 2 - 2 / seed_df)
     df: np.ndarray = 1 / (seed_share**k / seed_df + (1 - seed_share) ** k / query_df)
     return df
@@ -314,7 +319,7 @@ def median_rank_interval(
     the interval of R@r is ≥ ½; high is the smallest where the lower end is. An end that no r reaches (few clusters) is
     NaN.
     """
-    last = int((higher + ties).max()) + 1
+    last = int((higher + ties).max()) + 1  # R@r is 1 from there on, so that no larger r can move an end
     ends: list[float | None] = [None, None]
     for start in range(1, last + 1, CUTOFFS_PER_BLOCK):
         cutoffs = np.arange(start, min(start + CUTOFFS_PER_BLOCK, last + 1))

@@ -41,6 +41,7 @@ def pair(first: int, second: int, fixed: int = 0, paired: bool = False) -> str:
     """
     if fixed == 2:
         return FIXED_MODELS
+    # A fixed model has one run, so that the larger number is that of the trained method.
     trained = max(first, second) if fixed else min(first, second)
     if trained == 1:
         return "queries only, these checkpoints"

@@ -89,6 +89,7 @@ def minimum_detectable_effect(
     effects = np.full(variance.shape, np.nan)
     critical = stdtrit(df, 1 - level / 2) if critical is None else critical
     # δ is the noncentrality of the t distribution that exceeds the critical value with this probability.
+    # The other tail, a significant difference of the wrong sign, is left out: at usual powers it has next to no weight.
     effects[is_known] = nctdtrinc(df[is_known], 1 - power, critical[is_known]) * np.sqrt(variance[is_known])
     return effects
 
@@ -113,15 +114,18 @@ def needed_samples(
 
     def is_enough(seed_factor: np.ndarray, query_factor: np.ndarray) -> np.ndarray:
         seed_part, query_part = result.variance * share / seed_factor, result.variance * (1 - share) / query_factor
+        # S − 1 becomes factor · S − 1; for the f of two methods this is an approximation.
         f = np.maximum(seed_factor * (result.seed_df + 1) - 1, 1)
         with np.errstate(invalid="ignore", divide="ignore"):
             w = np.nan_to_num(seed_part / (seed_part + query_part))
             df = degrees_of_freedom(w, f, query_factor * (result.query_df + 1) - 1)
         variance = np.where(result.variance > 0, seed_part + query_part, np.nan)
+        # With the clusters that there are: with more of them the critical value could only be smaller.
         critical = _critical_value(level, family, variance, w, f, float(result.query_df.flat[0]))
         return minimum_detectable_effect(variance, df, level, TARGET_POWER, critical) <= np.abs(result.estimate)
 
     ones = np.ones_like(share)
+    # Two seeds are no candidate where a family is too large to test them.
     candidates = _SEED_CANDIDATES[max(seeds, 3 if few else 2) <= _SEED_CANDIDATES]
     by_seeds = _first(lambda at: is_enough(candidates[at] / seeds, ones), candidates, share.shape)
     by_queries = _first(lambda at: is_enough(ones, _QUERY_MULTIPLES[at]), queries * _QUERY_MULTIPLES, share.shape)
@@ -132,6 +136,7 @@ def _first(is_enough: Callable[[np.ndarray], np.ndarray], numbers: np.ndarray, s
     """The first of ascending numbers from which on it is enough, by bisection; NaN where none is."""
     low, high = np.zeros(shape, int), np.full(shape, len(numbers))
     while (low < high).any():
+        # Searches that found nothing end at len(numbers), which is no index.
         middle = np.minimum((low + high) // 2, len(numbers) - 1)
         enough = is_enough(middle)
         low, high = np.where((low < high) & ~enough, middle + 1, low), np.where((low < high) & enough, middle, high)
@@ -182,6 +187,7 @@ def compare_pair(
     """
     first, second = (totals[name] for name in pair)
     counts, fixed = (first.shape[-2], second.shape[-2]), [name in random.fixed for name in pair]
+    # Seeds of unequal number have no counterparts, and a single pair of runs no variance over seeds.
     if random.paired >= set(pair) and counts[0] == counts[1] > 1:
         return paired_inference(variance_components(first - second, sizes), confidence, reach), labels.pair(
             *counts, paired=True
@@ -219,6 +225,7 @@ def pair_rows(
     boot_low, boot_high, boot_p = _bootstrap_differences(
         [_whole_number_totals(totals[a], totals[b]) for a, b in pairs], draws, confidence
     )
+    # Holm runs over the pairs of each metric: the axis of pairs must be the last one.
     p_holm, boot_p_holm = family_adjusted([result for result, _ in results]), holm_adjusted(boot_p.T).T
     detectable = _detectable_differences([result for result, _ in results], np.isfinite(p_holm), confidence)
     needed = [
@@ -325,6 +332,7 @@ def accuracy_interval(credits: np.ndarray, confidence: float, fixed: bool = Fals
         (2, 62.5)
     """
     percent = 100 * np.asarray(credits, dtype=float)
+    # Each image is a cluster of its own.
     result = mean_inference(
         variance_components(percent, np.ones(percent.shape[1], dtype=int), fixed), confidence, least=0, most=100
     )

@@ -78,6 +78,7 @@ def _query_component(first: VarianceComponents, second: VarianceComponents | Non
 
 def _latent_correlation(correlation: float, design: Design) -> float:
     """The ``alike`` at which two methods' hits have this correlation over clusters."""
+    # Sampling error can lead beyond what the model can reach, where brentq would find no change of sign.
     if correlation >= query_correlation(design, 1.0):
         return 1.0
     if correlation <= 0:
@@ -187,6 +188,7 @@ def query_limited_effect(design: Design, power: float = 0.8, level: float = 0.05
     nothing about others.
     """
     variances, clusters = model_variances(design), design.queries / design.cluster
+    # Of two fixed models, what one training did to single queries stays: no further seeds average it out.
     variance = variances.query + (2 * variances.retrained if design.seeds == 1 else 0.0)
     if variance <= 0:
         return 0.0
@@ -241,7 +243,7 @@ def _draw_thresholds(design: Design, level: float, seed: int, family: int = 1) -
         share = np.nan_to_num(seed_sum / variance)
         f = np.where(seed_sum > 0, seed_sum**2 / ((seed_parts**2).sum(axis=0) / (seeds - 1)), 1)
         df = degrees_of_freedom(share, f, clusters - 1)
-    level /= family
+    level /= family  # Holm compares the smallest p-value of n with level / n
     critical = stdtrit(df, 1 - level / 2)
     if family > 1:
         critical = np.maximum(critical, _family_quantiles(level, share, f, seeds - 1, clusters - 1))
@@ -250,6 +252,7 @@ def _draw_thresholds(design: Design, level: float, seed: int, family: int = 1) -
 
 def _family_quantiles(level: float, share: np.ndarray, f: np.ndarray, seed_df: int, query_df: float) -> np.ndarray:
     """Critical values of tests in a family, interpolated: f is between that of one method and that of two."""
+    # Each quantile takes a bisection over double sums, so that 105 on a grid stand for those of thousands of draws.
     shares, dfs = np.linspace(0, 1, 21), np.linspace(seed_df, 2 * seed_df, 5)
     grid = [array.ravel() for array in np.meshgrid(shares, dfs, indexing="ij")]
     quantiles = behrens_fisher_quantile(level, grid[0], grid[1], query_df).reshape(len(shares), len(dfs))
@@ -261,6 +264,7 @@ def _mean_power(thresholds: tuple[float, np.ndarray], difference: float) -> floa
     error, threshold = thresholds
     if error == 0:  # neither seeds nor queries move the difference: the estimate is the true value
         return float((abs(difference) > threshold).mean())
+    # A test is two-sided: a significant difference of the wrong sign counts as detected too.
     return float((ndtr((difference - threshold) / error) + ndtr((-difference - threshold) / error)).mean())
 
 

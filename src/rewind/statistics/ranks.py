@@ -32,6 +32,7 @@ def rank_by_mean(values: np.ndarray, lower_is_better: bool = False) -> np.ndarra
     """
     values = np.asarray(values, dtype=float) * (-1 if lower_is_better else 1)
     own, other = values[..., :, None], values[..., None, :]
+    # atol=0: the default of np.isclose is absolute and would take small means for equal.
     above = (other > own) & ~np.isclose(other, own, rtol=1e-12, atol=0)  # equal means may differ in the last bit
     return 1 + above.sum(axis=-1)
 
@@ -96,7 +97,7 @@ def _significantly_better(
     level, sign = significance_level(confidence), -1 if lower_is_better else 1
     better = np.zeros((len(methods), len(methods)), dtype=bool)
     for row in tests.itertuples():
-        if row.p_holm < level and row.difference != 0:
+        if row.p_holm < level and row.difference != 0:  # false for NaN: what is not tested shows nothing
             winner, loser = (row.first, row.second) if sign * row.difference > 0 else (row.second, row.first)
             better[position[winner], position[loser]] = True
     return better

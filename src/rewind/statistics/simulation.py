@@ -124,6 +124,7 @@ class Design:
         """(M,) a of each method: such that R@1 over seeds and queries is ``r1``, plus ``difference`` for the last."""
         r1 = np.full(self.methods, self.r1 / 100)
         r1[-1] += self.difference / 100
+        # R@1 = P(log rank ≤ 0) = Φ(−a / spread), solved for a.
         return -self.spread * ndtri(r1)
 
     @property
@@ -141,7 +142,7 @@ def shared_number(numbers: Number | tuple[Number, ...]) -> Number:
 
 def joint_hit_probability(p: float, correlation: float) -> float:
     """Probability that two standard normals of this correlation are both below their p-quantile."""
-    if correlation >= 1 - 1e-12:
+    if correlation >= 1 - 1e-12:  # both are one value, and their covariance matrix is singular
         return p
     bound = float(ndtri(p))
     return float(multivariate_normal.cdf([bound, bound], cov=[[1, correlation], [correlation, 1]]))
@@ -208,6 +209,7 @@ def _clustered_normals(design: Design, lead: tuple[int, ...], rng: np.random.Gen
         return own
     common = rng.standard_normal((*lead, design.clusters, 1), dtype=np.float32)
     own = own.reshape(*lead, design.clusters, design.whole_cluster)
+    # The squares of both factors add up to 1: the variance stays 1, and queries of a cluster correlate by `together`.
     own *= np.float32(np.sqrt(1 - design.together))
     own += np.float32(np.sqrt(design.together)) * common
     return own.reshape(*lead, design.queries)

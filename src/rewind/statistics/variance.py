@@ -39,6 +39,7 @@ class Clusters:
 
     def totals(self, values: np.ndarray) -> np.ndarray:
         """Sums over each cluster's queries: (…, Q) → (…, C)."""
+        # Every cluster has a query: for an empty one, reduceat would not return 0 but a value of the next cluster.
         return np.add.reduceat(values[..., self.order], self.starts, axis=-1)
 
 
@@ -88,10 +89,11 @@ def variance_components(totals: np.ndarray, sizes: np.ndarray, fixed: bool = Fal
         zero = np.zeros_like(mean)
         return VarianceComponents(mean, zero, np.full_like(mean, np.inf) if fixed else zero, zero, averaged)
     seed = per_seed.var(axis=-1, ddof=1) / seeds  # A = Σ_s (y_s − y)² / (S (S − 1))
-    seed = np.where(seed <= (RELATIVE_ROUNDING * scale) ** 2, 0, seed)
+    seed = np.where(seed <= (RELATIVE_ROUNDING * scale) ** 2, 0, seed)  # squared, as a variance is
     # E = Σ_sc (r_sc − r_c)² / (S (S − 1) C (C − 1)): retraining changes the answers to single queries, which adds to
     # both A and B.
     interaction = np.square(residuals - averaged[..., None, :]).sum(axis=(-2, -1))
+    # max: residuals of a single cluster are 0 in every seed, and so is E.
     overlap = interaction / (seeds * (seeds - 1) * clusters * max(clusters - 1, 1))
     return VarianceComponents(mean, seed, np.full_like(mean, seeds - 1), overlap, averaged)
 

@@ -38,9 +38,10 @@ def group_by_item(item_of_caption: np.ndarray, rng: np.random.Generator) -> tupl
     [0, 1, 0]
     """
     shuffled = rng.permutation(len(item_of_caption))
-    rows = shuffled[np.argsort(item_of_caption[shuffled], kind="stable")]
+    rows = shuffled[np.argsort(item_of_caption[shuffled], kind="stable")]  # stable: an item's captions stay shuffled
     items = item_of_caption[rows]
     starts = np.flatnonzero(np.r_[True, items[1:] != items[:-1]])
+    # The turn of a caption is its place less the place where its item begins.
     return rows, np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
 
 
@@ -52,6 +53,7 @@ def cut_into_batches(order: np.ndarray, size: int) -> list[np.ndarray]:
     """
     if len(order) <= size:
         return [order]
+    # -n % size is what the last batch lacks, 0 if it is full.
     return list(np.concatenate([order, order[: -len(order) % size]]).reshape(-1, size))
 
 

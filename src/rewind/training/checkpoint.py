@@ -64,7 +64,7 @@ class RunState:
             "objective": self.objective.state_dict(),
             "order": self.order.saved(),
             "optimiser": self.optimiser.state_dict(),
-            "schedule": {"last_epoch": self.schedule.last_epoch},
+            "schedule": {"last_epoch": self.schedule.last_epoch},  # its factors follow from the keys
             "scaler": self.scaler.state_dict(),
             "micro_batch": [self.micro_batch.rows, self.micro_batch.pairs],
             "random": random_state(self.device),
@@ -79,6 +79,7 @@ class RunState:
         self.history, self.best = saved["history"], saved["best"]
         self.retriever.load_state_dict(saved["model"])
         self.optimiser.load_state_dict(saved["optimiser"])
+        # The rate itself is in the optimiser's groups; the schedule only has to know where it is.
         self.schedule.last_epoch = saved["schedule"]["last_epoch"]
         self.scaler.load_state_dict(saved["scaler"])
         self.micro_batch.rows, self.micro_batch.pairs = saved["micro_batch"]
@@ -116,12 +117,13 @@ class RunState:
     def keep_if_best(self, score: float) -> None:
         """Keep the weights, on the CPU, if this epoch's score is better than all before."""
         if score > self.best["score"]:
+            # clone, because on a CPU .cpu() copies nothing and training goes on in place.
             state = {name: value.detach().clone().cpu() for name, value in self.retriever.state_dict().items()}
             self.best = {"score": score, "epoch": self.epoch + 1, "model": state}
 
     def out_of_patience(self, patience: int | None) -> bool:
         """Whether the last ``patience`` validations were no better than the best before them."""
-        validated = [row["epoch"] for row in self.history if "valid_sum" in row]
+        validated = [row["epoch"] for row in self.history if "valid_sum" in row]  # not every epoch is
         return patience is not None and sum(epoch > self.best["epoch"] for epoch in validated) >= patience
 
     def end_epoch(self, row: dict[str, float]) -> None:
@@ -145,6 +147,7 @@ def check_run_state(state: Any) -> None:
     if not missing:
         moments = state["optimiser"]
         whole = isinstance(moments, dict) and {"state", "param_groups"} <= moments.keys()
+        # An optimiser without moments is right only before the first step.
         missing = [] if whole and (moments["state"] or not (state["epoch"] or state["step"])) else ["optimiser state"]
     if missing:
         raise RewindError(f"it holds no {missing[0]}")

@@ -155,7 +155,7 @@ class RemoteStore:
             path = Path(folder) / "state.pt"
             yield path
             with self._explained_errors():
-                self._put(path)
+                self._put(path)  # not reached if the block raised
 
     def beside(self, suffix: str) -> RemoteStore:
         head, _, name = self.url.rpartition("/")

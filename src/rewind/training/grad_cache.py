@@ -57,6 +57,7 @@ class MicroBatch:
         """
         before, rows, pairs = random_state(device), self.rows, self.pairs
         while (value := self._try(step, total)) is None:
+            # The failed attempt has drawn numbers; the next one begins with the same ones.
             set_random_state(before, device)
             # The allocator keeps blocks of the failed attempt's sizes, which may leave no room for the next one's.
             if device.type == "cuda":
@@ -226,6 +227,7 @@ def exact_step(
     step = _GradCacheStep(retriever, objective, first.device, precision, scaler or torch.amp.GradScaler(enabled=False))
     step.clear_gradients()
     size = min(micro_batch or len(first), len(first))
+    # `size` texts with the items of all processes.
     with _limit_pairs_at_once(retriever, size * len(first) * world.size, pairs):
         if world.size == 1 and size == len(first):
             return step.whole(batch)
@@ -275,6 +277,7 @@ class _GradCacheStep:
     def clear_gradients(self) -> None:
         """Drop the gradients of the retriever and of the loss."""
         for module in self.trained:
+            # None and not 0: optimisers leave a parameter without a gradient alone, and do not even decay it.
             module.zero_grad(set_to_none=True)
 
     def whole(self, batch: Features) -> StepLoss:
@@ -282,7 +285,7 @@ class _GradCacheStep:
         with self.autocast():
             text, items, *negatives = self.encode_sides(batch)
             loss = self.objective(self.retriever, text, items, batch, *negatives)
-        return self.backward(loss)
+        return self.backward(loss)  # outside of autocast: it follows the types of the forward pass
 
     def cached(self, batch: Features, size: int, world: World) -> StepLoss:
         """By the three parts; ``size`` rows are encoded at once.
@@ -323,7 +326,7 @@ class _GradCacheStep:
             with world.one_memory():
                 self.continue_backward(chunks, states, [_feature_gradients(side, own) for side in sides])
             for module in self.trained:
-                world.sum_gradients(module)
+                world.sum_gradients(module)  # a sum and no mean: each rank has a part of one batch
         if world.size > 1 and torch.equal(torch.get_rng_state(), before):
             # The loss drew nothing, so that the state is what it was before the step and the towers' numbers would be
             # the same in the next step. One draw on every rank moves it.
@@ -358,10 +361,11 @@ class _GradCacheStep:
             outputs, cached = [], []
             for features, gradient in zip(self.features(chunk), gradients, strict=True):
                 for name, value in gradient.items():
-                    if features[name].requires_grad:
+                    if features[name].requires_grad:  # not those of a frozen tower
                         outputs.append(features[name])
                         cached.append(value[start:end])
             if outputs:
+                # Adds ∂L/∂f(x_i) · ∂f(x_i)/∂Θ of this chunk to the gradients.
                 torch.autograd.backward(outputs, cached)
             start = end
         set_random_state(after, self.device)

@@ -208,10 +208,12 @@ def train_model(
             values = {"loss": loss.value, **_rate_and_temperature(run)}
             progress.advance(1, f"epoch {run.epoch + 1}/{keys.epochs}, {_progress_text(values)}")
             tracker.log_step(progress.done, {f"step/{name}": value for name, value in values.items()})
+            # The last step of an epoch is saved only after validation, together with its row of the history.
             if run.step % keys.save_every_steps == 0 and run.step < order.per_epoch and world.rank == 0:
                 state.save(run.saved())
         row = _history_row(run, time.monotonic() - began, seen)
         if (run.epoch + 1) % keys.evaluate_every == 0 or run.epoch + 1 == keys.epochs:
+            # Rank 0's scores, on all ranks: they must choose the same best epoch, and stop at the same one.
             row |= world.agree(validate(retriever.eval()))
             run.keep_if_best(row[f"valid_{keys.select_metric}"] * (-1 if keys.select_metric == "loss" else 1))
         run.end_epoch(row)

@@ -173,6 +173,7 @@ def parameter_groups(retriever: Retriever, keys: Training) -> list[dict[str, Any
             "lr": keys.lr * (keys.backbone_lr_multiplier if in_tower else 1.0),
             "weight_decay": keys.weight_decay if decay else 0.0,
         }
+        # The history shows the rate of the last group: by this order the towers', if any of them trains.
         for (in_tower, decay), parameters in sorted(groups.items(), key=lambda group: group[0])
     ]
 

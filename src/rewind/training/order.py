@@ -165,6 +165,7 @@ def count_doubtful_negatives(
     for rows in batches:
         items = data.item_of_caption[rows]
         if texts is not None:
+            # Pairs with the same words, less those that show the same item too.
             same_text += _count_equal_pairs(texts[rows]) - _count_equal_pairs(texts[rows], items)
         clusters = data.cluster_of_item[items]
         twins += _count_equal_pairs(clusters) - _count_equal_pairs(clusters, items)

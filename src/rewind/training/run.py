@@ -246,6 +246,7 @@ def _train_run(
     notes = [*notes, *(towers.notes if towers is not None else ())]
     content |= {"notes": notes, "start": start}
     write_json(record, content)
+    # Last of all: after a kill before this line the run resumes at its end and writes these files again.
     state.remove()
     return content
 
@@ -282,7 +283,7 @@ def _run_record(
         "processes": world.size,
         "seconds": round(seconds, 2),
         "examples_per_second": _throughput(rows),
-        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,  # Linux counts in kilobytes
         "peak_gpu_memory_mb": torch.cuda.max_memory_allocated() // 2**20 if torch.cuda.is_available() else None,
         "code": training_job.code,
         "data": training_job.hashes(),
@@ -433,6 +434,7 @@ def _sanity_check(training_job: TrainingJob, keys: Sanity, result: Path, world: 
     retriever = build_untrained_model(run_data)
     run_data.check_tower(retriever)
     items, captions, _ = load_split(run_data.folder, training_job.dataset, "train")
+    # Without twins: a head that is blind to order ties a clip with its twin, and could never memorise both.
     originals = items[items["reversed"] == 0]
     clips = originals.sample(min(keys.clips, len(originals)), random_state=training_job.seed).sort_index()
     captions_used = captions[captions["video_id"].isin(clips["item_id"])].drop_duplicates("video_id")

@@ -118,6 +118,7 @@ def read_source_log(messages: Iterable[str]) -> SourceLog:
         elif not opened and line.level == "info":
             _read_header_line(log, text)
         elif line.level == "warning" or line.is_error:
+            # A decoder may say the same of every frame; the first time counts, whose place is reported.
             if (opened, line) in said:
                 continue
             said.add((opened, line))
@@ -209,6 +210,7 @@ def _interval(log: SourceLog) -> float:
 
 
 def _missing_end(log: SourceLog, header_seconds: float, decoded_seconds: float) -> str:
+    # ffmpeg estimates from the bit rate where a file states no length; from that nothing can be missing.
     if not header_seconds or any("Estimating duration" in line.text for line in log.probing):
         return ""
     interval, last = _interval(log), max(log.frames, default=0.0)
@@ -257,7 +259,9 @@ def _lost(log: SourceLog) -> str:
 # ---- What the file itself states, where ffmpeg does not look -------------------------------------------------------
 
 _CUT_OFF = "cut off: the file has {} bytes, {} by its own header"
+# The GUID of the File Properties object, as it is stored: its first three parts are little-endian.
 _ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
+# MPEG-TS: plain, with a time before each packet (M2TS), or with error correction; DV: a frame of NTSC or PAL.
 _ROWS_OF_PACKETS = {"mpegts": (188, 192, 204), "dv": (120_000, 144_000)}  # bytes of a packet
 _UNKNOWN_SIZE = 2**32 - 16  # of a recording without an end
 _MAX_ZERO_SHARE = 0.05  # of the file, at its end
@@ -284,10 +288,11 @@ def _structure_damage(source: Path, demuxer: str) -> _Structure:
             return _box_damage(file, size)
     declared = 0
     if head[:4] == b"RIFF":
-        declared = int.from_bytes(head[4:8], "little") + 8
+        declared = int.from_bytes(head[4:8], "little") + 8  # it does not count these first 8 bytes
         if declared == 8 or declared >= _UNKNOWN_SIZE:
             return _Structure(seconds=math.nan)  # nor is the number of frames known, which is written with it
     elif demuxer == "asf" and (at := head.find(_ASF_PROPERTIES)) >= 0:
+        # The object: GUID (16 bytes), its own size (8), id of the file (16), size of the file (8).
         declared = int.from_bytes(head[at + 40 : at + 48], "little")
     if declared > size:
         return _Structure(_CUT_OFF.format(f"{size:,}", f"{declared:,}"))
@@ -302,6 +307,8 @@ def _structure_damage(source: Path, demuxer: str) -> _Structure:
 
 def _ends_with_last_page(tail: bytes) -> bool:
     """Whether the last page of an Ogg file is whole and says that it is the last of its stream (flag 4)."""
+    # The header of a page has 27 bytes: flags at 5, the number of segments at 26. Then come the lengths of these, a
+    # byte each, and their content.
     page = tail[tail.rfind(b"OggS") :]
     segments = page[27 : 27 + page[26]] if len(page) > 27 else b""
     return bool(segments) and len(page) >= 27 + len(segments) + sum(segments) and bool(page[5] & 4)
@@ -313,12 +320,12 @@ def _boxes(file: BinaryIO, at: int, end: int) -> Iterator[tuple[int, bytes, int,
         file.seek(at)
         header = file.read(16)
         length, kind, content = int.from_bytes(header[:4], "big"), header[4:8], at + 8
-        if length == 1:
+        if length == 1:  # too long for 4 bytes: the length follows the kind
             length, content = int.from_bytes(header[8:16], "big"), at + 16
         if length == 0 and kind.strip(b"\0"):  # up to the end
             length = end - at
         yield at, kind, content, at + length
-        if length < 8:
+        if length < 8:  # less than its own header: the walk would not move on
             return
         at += length
 
@@ -332,6 +339,7 @@ def _box_damage(file: BinaryIO, size: int) -> _Structure:
             rest = file.read()
             if rest.strip(b"\0"):
                 said = f"its parts do not join at byte {at:,}"
+                # With pictures behind the break some are lost for certain; any other rest is only noted.
                 return _Structure(*(f"damaged: {said}", "") if b"moof" in rest or b"mdat" in rest else ("", said))
             break
         if end > size:
@@ -348,6 +356,8 @@ def _read_movie(file: BinaryIO, at: int, end: int) -> _Structure:
         file.seek(content)
         if kind == b"mvhd":
             header = file.read(36)
+            # Version 1 of a box (its first byte) has times of 8 bytes instead of 4, so that what follows them lies
+            # further on.
             scale = int.from_bytes(header[20:24] if header[0] else header[12:16], "big")
         elif kind == b"trak" and b"vide" in (track := file.read(stop - content)):
             tracks.append(track)
@@ -355,8 +365,9 @@ def _read_movie(file: BinaryIO, at: int, end: int) -> _Structure:
         return _Structure()
     header, media, table = (tracks[0].partition(name)[2] for name in (b"tkhd", b"mdhd", b"stsz"))
     wide = header[:1] == b"\1"
+    # A track's length counts in the time scale of the movie, that of its media in one of its own.
     duration = int.from_bytes(header[28:36] if wide else header[20:24], "big")
-    seconds = 0.0 if duration == 256 ** (8 if wide else 4) - 1 else duration / scale
+    seconds = 0.0 if duration == 256 ** (8 if wide else 4) - 1 else duration / scale  # all bits set: not known
     wide = media[:1] == b"\1"
     media_scale = int.from_bytes(media[20:24] if wide else media[12:16], "big") or 1
     media_seconds = int.from_bytes(media[24:32] if wide else media[16:20], "big") / media_scale

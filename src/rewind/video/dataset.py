@@ -81,6 +81,7 @@ def join_reports(shards: list[str], max_missing: float, how_to_get: str, items: 
             written before that is checked, so that they can be read even then.
     """
     reports = [read_csv(path) for path in shards]
+    # Columns of an empty table have no types of their own, and would change those of the others.
     reports = [part for part in reports if len(part)] or reports[:1]
     report = pd.concat(reports, ignore_index=True).sort_values("item_id", kind="stable")
     folder = Path(result).parent

@@ -112,6 +112,7 @@ def _encoders(path: str) -> str:
 
 def require_encoder() -> None:
     """Refuse an ffmpeg that cannot write clips."""
+    # Between blanks: the name of another encoder, libx264rgb, begins with this one.
     if f" {ENCODER} " not in _encoders(executable()):
         raise RewindError(f"{executable()}: this ffmpeg has no {ENCODER}, which encodes clips; {FFMPEG_REMEDY}.")
 
@@ -139,5 +140,5 @@ def run_command(command: list[str], limit: float | None = None) -> FfmpegResult:
         raise RewindError(
             f"{command[0]}: cannot be started ({error}); check that it is an ffmpeg for this machine."
         ) from error
-    messages = done.stderr.decode("utf-8", "replace").splitlines()
+    messages = done.stderr.decode("utf-8", "replace").splitlines()  # titles of sources may be in any encoding
     return FfmpegResult(done.returncode, done.stdout.decode("utf-8", "replace"), tuple(messages))

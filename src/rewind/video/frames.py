@@ -200,7 +200,7 @@ def _bilinear_weights(length: int, size: int) -> tuple[np.ndarray, np.ndarray, n
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
-NORMALISED_IMAGE_SUFFIXES, NORMALISED_IMAGE_FORMATS = (".png", ".jpg"), ("PNG", "JPEG")
+NORMALISED_IMAGE_SUFFIXES, NORMALISED_IMAGE_FORMATS = (".png", ".jpg"), ("PNG", "JPEG")  # no other decoder is tried
 
 Fit = Literal["crop", "stretch"]
 
@@ -315,6 +315,7 @@ def crop_square(frame: np.ndarray, size: int) -> np.ndarray:
         short = min(height, width)
         width, height = size * width // short, size * height // short
         frame = np.asarray(Image.fromarray(frame).resize((width, height), Image.Resampling.BICUBIC))
+    # Halves go to the even number, as in torchvision's CenterCrop.
     top, left = round((height - size) / 2.0), round((width - size) / 2.0)
     return frame[top : top + size, left : left + size]
 
@@ -354,6 +355,7 @@ def normalise_pixels(pixels: Any) -> Any:
     dtype('float32')
     """
     # A tensor is known by its method: torch need not be imported, and is not for arrays.
+    # Of uint8 and a Python float NumPy would make float64.
     scaled = pixels / 255.0 if hasattr(pixels, "new_tensor") else pixels / np.float32(255)
     return (scaled - _channels(CLIP_MEAN, scaled)) / _channels(CLIP_STD, scaled)
 

@@ -29,6 +29,7 @@ _SAVE_OPTIONS: dict[str, dict[str, Any]] = {
 # Long side over short side. A model enlarges the short side and crops the square in the middle: of a hair-thin picture
 # that would be a huge one of which almost nothing is seen.
 _MAX_ASPECT_RATIO = 100
+# Pillow raises SyntaxError for broken PNGs, for example, and DecompressionBombError for far too many pixels.
 _UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
 _SIXTEEN_BIT_MODES = ("I", "I;16", "I;16L", "I;16B", "I;16N")
 
@@ -103,7 +104,7 @@ def upright_rgb(source: Path) -> tuple[Image.Image, str]:
     with refuse_decode_errors(source):
         try:
             with open_image(source) as image:
-                image.load()
+                image.load()  # until here only the header was read
                 return _rgb(ImageOps.exif_transpose(image))
         except PIL.UnidentifiedImageError:
             raise UnusableSource("cannot be decoded: no image format that is read here, by its content") from None

@@ -220,6 +220,7 @@ def _prepare(task: ClipTask, settings: MediaSettings, settings_hash: str, find_p
             return done
         sources = tuple(sha256_of(path) for path in (task.source, task.reversed_source) if path)
     except OSError as error:
+        # A file that is gone or may not be read is missing; a disk that fails ends the job.
         reraise_system_error(error, task.source)
         _discard(task)
         return ClipResult(ClipReport(item_id=task.item_id, status="missing", reason=error.strerror or str(error)))
@@ -335,6 +336,7 @@ def make_shard(
     kept_shards = KeptShards(tar)
     tasks = clip_tasks(rows, tar.parents[1], settings)
     results = make_clips(tasks, settings, code, workers, kept_shards.find)
+    # By id, whatever the order of the inventory: the same clips give the same bytes.
     usable = sorted(
         (pair for pair in zip(tasks, results, strict=True) if pair[1].report.status == "ok"),
         key=lambda pair: pair[0].item_id,
@@ -385,6 +387,7 @@ class KeptShards:
         """What was packed of a task, if its files are undamaged."""
         entry = self.entries.get(task.item_id)
         if entry and entry.result.holds(signature, content):
+            # Found by content, under a touched or moved source: from here on it has the signature of today.
             self.entries[task.item_id] = replace(entry, result=replace(entry.result, signature=signature))
         locations = self.locations(task, signature)
         if set(locations) != {path.name for path in task.outputs}:
@@ -414,9 +417,11 @@ class KeptShards:
         if kept_path not in self.sums or len(locations) != sum(len(task.outputs) for task, _ in usable):
             return None
         offsets = [location.member.offset for location in locations]
+        # Clips in another order, or from several shards, would be other bytes in a shard that is written now.
         if offsets != sorted(offsets) or any(location.shard != kept_path for location in locations):
             return None
         clips_in_shard = sum(len(entry.locations) for entry in self.entries.values() if _shard_of(entry) == kept_path)
+        # So would be a shard that also holds clips which are gone.
         if clips_in_shard != len(locations) or sha256_of(kept_path) != self.sums[kept_path]:
             return None
         if not self.tar.exists():
@@ -429,6 +434,7 @@ class KeptShards:
     def keep(self, usable: list[tuple[ClipTask, ClipResult]], packed: PackedShard) -> None:
         """Keep a finished shard under a second name, and then write the note about its clips."""
         note, kept_path = self.folder / f"{self.tar.stem}.json", self.folder / self.tar.name
+        # A note without its shard would say where clips are in a file that is not there.
         if not _link(self.tar, kept_path):
             note.unlink(missing_ok=True)
             return
@@ -469,12 +475,13 @@ def _shard_count(path: Path) -> int:
 
 def _link(path: Path, second: Path) -> bool:
     """Give a file a second name, replacing a file of that name; False if the file system cannot."""
+    # Renaming a file to another name of the same file does nothing, and would leave the temporary name.
     if second.exists() and second.samefile(path):
         return True
     second.parent.mkdir(parents=True, exist_ok=True)
     temporary = second.with_name(f".{second.name}.{os.getpid()}.part")
     with contextlib.suppress(OSError):
-        temporary.unlink()
+        temporary.unlink()  # of a killed call with this process id: os.link replaces nothing
     try:
         os.link(path, temporary)
         os.replace(temporary, second)

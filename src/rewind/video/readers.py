@@ -144,9 +144,11 @@ def _count_decodable_frames(path: Path, content: bytes | None) -> int:
         if content is not None:
             file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=path.suffix))
             file.write(content)
-            file.flush()
+            file.flush()  # ffmpeg opens it by its name
             name = Path(file.name)
         source = ["-protocol_whitelist", "file", "-threads", "1", "-i", f"file:{name}", "-map", "0:V:0"]
+        # passthrough: every decoded frame counts once, none dropped or doubled for an even rate. -progress prints the
+        # count.
         count = ["-fps_mode", "passthrough", "-progress", "pipe:1", "-f", "null", "-"]
         outcome = run_command([executable(), *GLOBAL_OPTIONS, *source, *count], _COUNT_SECONDS)
     for line in outcome.messages:
@@ -166,6 +168,8 @@ class AvReader(VideoReader):
 
     def _open(self) -> None:
         with self._stream() as stream:
+            # The last packet is empty, and only flushes the decoder; those outside of an edit list are marked to be
+            # discarded.
             packets = [
                 (packet.is_keyframe, packet.is_corrupt)
                 for packet in stream.container.demux(stream)
@@ -186,7 +190,10 @@ class AvReader(VideoReader):
         wanted = sorted(set(indices))
         frames: dict[int, np.ndarray] = {}
         convert: _RgbConverter | None = None
+        # Closed at once where the loop ends early; else the file would stay open until the generator is collected.
         with contextlib.closing(self._decode(set(wanted))) as decoded:
+            # Where each frame decodes by itself only those wanted come, in their order; else all come, counted from the
+            # first.
             for index, frame in zip(wanted if self._seekable else itertools.count(), decoded, strict=False):
                 if index in wanted:
                     convert = convert or _RgbConverter(frame)

@@ -101,11 +101,13 @@ def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> PackedShard:
         output = _HashingWriter(stream)
         for name, content in members:
             info = tarfile.TarInfo(name)  # its defaults: time 0, no owner, mode 644
+            # A long name takes further blocks of header, so that the place of the content is known only once these are
+            # written.
             info.size = len(content)
             output.write(info.tobuf(tarfile.PAX_FORMAT))
             written.append(ShardMember(name, output.size, len(content), sha256_hex(content)))
             output.write(content)
-            output.write(bytes(-len(content) % tarfile.BLOCKSIZE))
+            output.write(bytes(-len(content) % tarfile.BLOCKSIZE))  # zeros up to a whole block
         # The end of an archive: two empty blocks, then zeros up to a whole record.
         output.write(bytes(2 * tarfile.BLOCKSIZE))
         output.write(bytes(-output.size % tarfile.RECORDSIZE))
@@ -186,6 +188,7 @@ def read_packed_clip(location: ClipLocation) -> bytes:
     member = location.member
     check_clip_location(location)
     try:
+        # Unbuffered and by position: one system call, for no byte but those of the clip.
         with location.shard.open("rb", buffering=0) as stream:
             content = os.pread(stream.fileno(), member.bytes, member.offset)
     except FileNotFoundError:
@@ -250,6 +253,7 @@ def verify_shards(folder: Path) -> tuple[int, list[str]]:
             read_packed_clip(location)
         except RewindError:
             damaged.setdefault(location.shard, []).append(location.member.name)
+    # Headers and padding between the clips are only in the checksum of the whole shard.
     for shard, (_, expected) in totals.items():
         if shard not in damaged and (not shard.is_file() or sha256_of(shard) != expected):
             damaged[shard] = []

@@ -259,8 +259,8 @@ class SourceListing:
         """A hash of all names and sizes, and of the content of files that were replaced by others of their size."""
         before, after, parts = self._recall(), {}, []
         for folder in map(str, self.folders):
-            start = len(folder) + 1
-            for path, size, time in sorted(_walk_files(folder)):
+            start = len(folder) + 1  # a folder that was moved with all its files is the same
+            for path, size, time in sorted(_walk_files(folder)):  # the order of a folder is the file system's
                 seen = after[path] = self._compare(path, size, time, before.get(path))
                 parts.append([path[start:], size, seen.sha256] if seen.sha256 else [path[start:], size])
         if self.memory and after != before:
@@ -300,7 +300,7 @@ class SourceListing:
                 for row in csv.DictReader(stream):
                     checksums = notes.get(row["item_id"], {}).get("sources", ())
                     paths = [path for path in (row["source"], row["reversed_source"]) if path]
-                    yield from zip(paths, checksums, strict=False)
+                    yield from zip(paths, checksums, strict=False)  # earlier versions noted no checksums
         except (OSError, KeyError, csv.Error):
             return
 
@@ -412,6 +412,7 @@ def unpack_sources(packed: Path, folder: Path) -> None:
             if opened is None:
                 raise RewindError(f"{packed}: {member.name!r} is not a file of this data set; make it again.")
             path, content = opened[0], opened[1].read()
+            # It keeps its time, by which its clip is known to be up to date.
             if path.is_file() and path.stat().st_size == member.size and path.read_bytes() == content:
                 continue
             with atomic_write(path) as temporary:

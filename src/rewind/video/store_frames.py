@@ -134,7 +134,7 @@ def _end_with_parent() -> None:
         parent = multiprocessing.parent_process()
         assert parent is not None  # this runs only in workers
         parent.join()
-        os._exit(1)
+        os._exit(1)  # sys.exit would end only this thread
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -142,7 +142,7 @@ def _end_with_parent() -> None:
 def _make_shard(folder: Path, number: int, shard: list[ClipGroup], view: FrameView, signature: str) -> StoreShard:
     """Write one shard, then the state file that marks it as complete."""
     state = _shard_state_path(folder, number)
-    state.unlink(missing_ok=True)
+    state.unlink(missing_ok=True)  # a state stands for a complete shard: it goes first and comes last
     stored = write_store_shard(_unpublished_path(folder, number), shard, view)
     write_json(state, {"signature": signature, "shard": asdict(stored)})
     return stored
@@ -166,7 +166,7 @@ def _publish_shards(folder: Path, shards: int) -> None:
     target = folder / STORE_SHARDS
     target.mkdir(exist_ok=True)
     for old in target.iterdir():
-        old.unlink()
+        old.unlink()  # os.link would not replace it
     for number in range(shards):
         unpublished, path = _unpublished_path(folder, number), store_shard_path(folder, number)
         try:

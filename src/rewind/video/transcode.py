@@ -46,7 +46,9 @@ class SourceHeader:
     fps: float = 0.0
 
 
+# Matched from the start of a line, so that a title among the metadata which quotes these words is no length.
 _DURATION = re.compile(r"(?:\[info\])?\s*Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)")
+# After a comma: the tag of a codec, as in (avc1 / 0x31637661), looks like a size too.
 _SIZE = re.compile(r", (\d+)x(\d+)[ ,\[]")
 _FPS = re.compile(r"([\d.]+)(k?) fps")
 _ROTATION = re.compile(r"rotation of (-?[\d.]+) degrees")
@@ -68,12 +70,14 @@ def read_header(messages: tuple[str, ...]) -> SourceHeader:
             header = replace(header, seconds=int(hours) * 3600 + int(minutes) * 60 + float(seconds))
         if "Stream #" in line:
             in_video = "Video:" in line and "(attached pic)" not in line and not header.width
+        # Side data, such as the rotation, is on the lines below that of its stream.
         if in_video:
             header = _read_stream(header, line)
     return header
 
 
 def _read_stream(header: SourceHeader, line: str) -> SourceHeader:
+    # The blank: a size may end the line.
     size, fps, rotation = _SIZE.search(line + " "), _FPS.search(line), _ROTATION.search(line)
     if "Stream #" in line and size:
         header = replace(header, width=int(size[1]), height=int(size[2]))
@@ -91,7 +95,9 @@ def _read_stream(header: SourceHeader, line: str) -> SourceHeader:
 TRANSPARENCY_NOTE = "transparent, shown on white"
 """What the report states about a clip or an image."""
 
+# "Video: h264 (High) (avc1 / 0x31637661), yuv420p(tv)": any number of brackets between codec and pixels.
 _STREAM_PIXEL_FORMAT = re.compile(r"Video: (\w+)(?: \([^()]*\))*, (\w+)")
+# pal8 is a palette, whose colours may be transparent.
 _ALPHA_PIXEL_FORMATS = re.compile(r"yuva|rgba|bgra|argb|abgr|gbrap|ya8|ya16|pal8")
 _FRAME_MIN_ALPHA = re.compile(r"lavfi\.signalstats\.YMIN=(\d+)")
 # In WebM the channel is coded as pictures of its own next to the others, which ffmpeg's own decoders pass over.
@@ -129,6 +135,7 @@ def alpha_channel(messages: tuple[str, ...]) -> AlphaChannel | None:
             codec, pixels = match.groups()
             if _ALPHA_PIXEL_FORMATS.match(pixels):
                 return AlphaChannel()
+        # A tag of the stream in WebM, where the pixel format is that of the pictures without alpha.
         if re.search(r"alpha_mode\s*: 1", line) and codec in _ALPHA_DECODERS:
             return AlphaChannel(_ALPHA_DECODERS[codec])
     return None
@@ -136,9 +143,10 @@ def alpha_channel(messages: tuple[str, ...]) -> AlphaChannel | None:
 
 def min_alpha_graph(clip: Any) -> Any:
     """The ffmpeg-python graph that prints the lowest alpha of every frame."""
+    # alphaextract makes alpha the brightness of a grey picture, the least of which signalstats notes as YMIN.
     alpha = clip.filter("alphaextract").filter("format", "gray").filter("signalstats")
     alpha = alpha.filter("metadata", mode="print", key="lavfi.signalstats.YMIN", file="-")
-    return ffmpeg.output(alpha, "-", f="null")
+    return ffmpeg.output(alpha, "-", f="null")  # null: all is decoded, and nothing is written
 
 
 def is_transparent(output: str) -> bool:
@@ -242,6 +250,8 @@ def _produce(
     if twin is None:
         with atomic_write(target) as file:
             return _encode(source, [file], settings, target.stem)
+    # These end from the inside out: the original gets its name first. A kill between the two leaves it without the
+    # state that marks it as finished, and both are made again.
     with atomic_write(twin) as twin_file, atomic_write(target) as file:
         if reversed_source is None:
             return replace(_encode(source, [file, twin_file], settings, target.stem), twin="made")
@@ -350,13 +360,14 @@ def _check_machine(source: Path, targets: list[Path], settings: Video, header: S
     """
     _check_file(source)
     with source.open("rb") as file:
+        # A disk that fails raises OSError here; by what ffmpeg says it cannot be told from a damaged file.
         while file.read(1 << 20):
             pass
     size = (header.width, header.height) if header.width and header.height else _CONTROL_SIZE
     if size[0] * size[1] > _MAX_CONTROL_SIZE[0] * _MAX_CONTROL_SIZE[1]:
         size = _MAX_CONTROL_SIZE
     width, height = (side + side % 2 for side in size)
-    seconds = min(max(header.seconds, 1 / settings.fps), settings.max_seconds)
+    seconds = min(max(header.seconds, 1 / settings.fps), settings.max_seconds)  # at least one frame
     picture = f"color=gray:s={width}x{height}:r={settings.fps}:d={seconds:.6f}"
     with tempfile.TemporaryDirectory(prefix=".control-", dir=targets[0].parent) as folder:
         # So small a clip would still find a place on a disk that is full.
@@ -487,7 +498,7 @@ def _seconds(header: SourceHeader, frames: int, fps: float) -> float:
 def _frames_written(outcome: FfmpegResult) -> int:
     """Frames of the first output, from ``-progress``."""
     counts = re.findall(r"^frame=\s*(\d+)", outcome.output, re.MULTILINE)
-    return int(counts[-1]) if counts else 0
+    return int(counts[-1]) if counts else 0  # it is printed again and again; the last one is final
 
 
 def _written_size(target: Path, frames: int) -> tuple[int, int]:

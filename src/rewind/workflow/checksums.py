@@ -134,7 +134,7 @@ def _check_json(path: Path, thoroughly: bool) -> str:
         for name, kind in keys.items():
             if name not in content:
                 return f"the key {name!r} is missing"
-            if not isinstance(content[name], kind) or isinstance(content[name], bool):
+            if not isinstance(content[name], kind) or isinstance(content[name], bool):  # a bool is an int
                 return f"{name!r} is {content[name]!r:.60}, which is of the wrong type"
     return ""
 
@@ -153,6 +153,7 @@ def _check_npz(path: Path, thoroughly: bool) -> str:
     with np.load(path, allow_pickle=False) as archive:
         if fault := _missing_column(path, archive.files):
             return fault
+        # zipfile compares the CRC-32 of a member when its end is read.
         for name in archive.zip.namelist() if thoroughly else ():
             with archive.zip.open(name) as member:  # read in parts: a matrix may exceed memory
                 while member.read(2**24):
@@ -304,7 +305,7 @@ def sealed_outputs(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         folder: ``results/<study>`` or ``results/data/<dataset>``.
     """
     seals = folder / CHECKSUM_FOLDER
-    for file in sorted(seals.rglob("[!.]*.json")):
+    for file in sorted(seals.rglob("[!.]*.json")):  # hidden ones are temporary files of killed jobs
         if content := _read_checksums(file):
             yield folder / file.relative_to(seals).with_suffix(""), content
 
@@ -467,7 +468,7 @@ def _checksum_path(path: str | Path) -> Path | None:
     if "results" not in parts or ".snakemake" in parts:  # the latter: a local copy of a file in a bucket
         return None
     # The folder is that of a study, results/<study>, or of a data set, results/data/<dataset>.
-    at = len(parts) - 1 - parts[::-1].index("results")
+    at = len(parts) - 1 - parts[::-1].index("results")  # the last one: a folder above may be called so too
     below = at + (3 if parts[at + 1 : at + 2] == ("data",) else 2)
     if len(parts) <= below:
         return None
@@ -478,7 +479,7 @@ def _read_checksums(path: Path) -> dict[str, Any] | None:
     """The content of a checksum file; None where it is missing or damaged: the output then counts as one without."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        [FileChecksum(*checksum) for checksum in content["files"].values()]
+        [FileChecksum(*checksum) for checksum in content["files"].values()]  # raises for an entry of another form
         return content if {"rule", "job", "when"} <= content.keys() else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

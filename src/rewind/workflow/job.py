@@ -240,7 +240,7 @@ class _Tee:
         if not self.lost:
             try:
                 self.log.write(text)
-                self.log.flush()
+                self.log.flush()  # at once: the log of a killed job has all that was said
             except OSError as error:  # a full disk must not hide the job's own error
                 self.lost = True
                 self.console.write(f"{self.log.name}: nothing more is logged ({error.strerror})\n")
@@ -253,7 +253,7 @@ class _Tee:
         return False
 
     def fileno(self) -> int:
-        return self.console.fileno()
+        return self.console.fileno()  # what a child process writes there is not in the log
 
 
 @contextlib.contextmanager
@@ -323,6 +323,7 @@ def _log_tail(path: Path) -> str:
     with path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - MAX_EARLIER_LOG_BYTES))
         is_complete, text = stream.tell() == 0, stream.read().decode("utf-8", errors="replace")
+    # Where it was cut the first line is not whole.
     return text if is_complete else "[lines before these were left out]\n" + text.partition("\n")[2]
 
 

@@ -51,9 +51,9 @@ def run_on_all_gpus(
         nproc_per_node=count,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
+        rdzv_endpoint="localhost:0",  # port 0: any that is free, since other jobs may run here
         max_restarts=0,
-        start_method="spawn",
+        start_method="spawn",  # CUDA cannot be used in a process that was forked after it started
     )
     threads = max(1, torch.get_num_threads() // count)  # more busy threads than cores slow a step down many times
     try:

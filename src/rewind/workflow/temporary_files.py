@@ -28,6 +28,8 @@ def remove_temporary_files(job: Job) -> None:
     """Remove temporary files of a job's outputs and of what it resumes from, and all in folders that are its own."""
     for path in (*map(Path, job.output), *_resume_files(job)):
         stem, suffix = re.escape(path.stem), re.escape(path.suffix)
+        # Either .<stem>.<pid>.part<suffix>, of atomic_write, or .<stem><suffix>.<pid>.part, of hard links to kept
+        # shards.
         _remove_matching(path.parent, re.compile(rf"\.{stem}(?:{suffix})?\.\d+\.part(?:{suffix})?"))
     for folder in _private_folders(job):
         for subfolder, _, _ in os.walk(folder):

@@ -22,7 +22,7 @@ from rewind.io.strict import csv_records, read_user_json, read_user_text, split_
 from rewind.registry import DUMMY_DATA, FORMATS
 
 # Karpathy's names of splits → ours.
-KARPATHY_SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
+KARPATHY_SPLITS = {"train": "train", "restval": "train", "val": "valid", "test": "test"}  # restval: of COCO, trained on
 _IMAGE_HEADINGS = frozenset({"image", "image_path", "image_name", "file_name", "filename", "path"})
 _CAPTION_HEADINGS = frozenset({"caption", "captions", "text", "sentence"})
 _CAPTION_NUMBER = re.compile(r"#\d+$")

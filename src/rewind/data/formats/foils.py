@@ -143,6 +143,7 @@ def read_pairs(source: FoilsSource, sources: str = "") -> pd.DataFrame:
         both = list(zip(placed.questions, placed.captions, strict=True))
         rows = [
             (question.entry, first, second, question.kind)
+            # Both clips of a pair follow each other, see _read_vinoground.
             for (question, first), (_, second) in zip(both[::2], both[1::2], strict=True)
         ]
     return pd.DataFrame(rows, columns=["pair_id", "first", "second", "kind"])
@@ -210,6 +211,8 @@ def _placed_questions(source: FoilsSource) -> _Placed:
             )
         captions = texts.setdefault(item, [])
         same_text = (f"{item}#{n}" for n, text in enumerate(captions) if text == question.caption)
+        # A question is a caption and a kind: the same text with the same kind again is another question, of a caption
+        # of its own.
         name = next((name for name in same_text if (name, question.kind) not in asked), "")
         if not name:
             name = f"{item}#{len(captions)}"  # as AnnotationBuilder.describe counts them

@@ -327,6 +327,8 @@ def _sides(
             if score > 0:
                 words, item = (query, document) if text == "queries" else (document, query)
                 rights.setdefault(str(words), {})[str(item)] = int(score)
+    # A stable sort: of equally relevant items the first judged stays first, and the text becomes the caption of that
+    # one.
     ranked = {name: dict(sorted(items.items(), key=lambda entry: -entry[1])) for name, items in rights.items()}
     rows = data[visual].select_columns(["id", column]).cast_column(column, feature)
     return rows, _texts(data[text], text == "corpus", f"{where}.task: {text}"), ranked

@@ -36,7 +36,7 @@ _MAX_STEM_CHARACTERS = 100  # that an id keeps of a file name
 
 def open_image(source: str | Path | IO[bytes]) -> Image.Image:
     """Open an image with ``PIL.Image.open``, recognised by its content; only formats that contain pixels themselves."""
-    Image.init()
+    Image.init()  # loads all of Pillow's formats, which Image.OPEN then lists
     return Image.open(source, formats=[kind for kind in _PILLOW_FORMATS if kind in Image.OPEN])
 
 
@@ -116,7 +116,7 @@ def item_id_from_file(name: str) -> str:
     """
     stem = name.removesuffix(PurePosixPath(name).suffix)
     plain = re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9_.\-]+", "_", stem)).lstrip(".-")[:_MAX_STEM_CHARACTERS]
-    if plain == stem and plain and not plain.endswith(TWIN_SUFFIX):
+    if plain == stem and plain and not plain.endswith(TWIN_SUFFIX):  # AnnotationBuilder refuses ids like those of twins
         return plain
     return f"{plain.rstrip('_.-') or 'image'}-{stable_hash(name)[:8]}"
 

@@ -135,7 +135,7 @@ def _read_test_list(dataset: Dataset, path: Path, segments: list[_Segment]) -> t
         else:
             name = name_of(cells)
             unknown.append(name)
-            annotated[times] = []
+            annotated[times] = []  # another row with these times is refused above
         clips.append(ListedClip(name, name, [text], where, video))
     return clips, unknown
 

@@ -132,5 +132,6 @@ def score_in_chunks(score: Callable[[range], Tensor], places: slice, texts: int,
         return score(rows)
     parts = [rows[at : at + high] for at in range(0, len(rows), high)]
     if torch.is_grad_enabled():
+        # `score` gives the same numbers each time by itself, so no generator's state need be kept for it.
         return torch.cat([checkpoint(score, part, use_reentrant=False, preserve_rng_state=False) for part in parts])
     return torch.cat([score(part) for part in parts])

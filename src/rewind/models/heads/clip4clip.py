@@ -63,7 +63,7 @@ class Block(nn.Module):
 
         # Upstream adds −1e6 to the scores of padded keys; leaving these out is the same in float32, and cannot overflow
         # in half precision.
-        keep = mask.bool()[:, None, None, :]
+        keep = mask.bool()[:, None, None, :]  # the same for all heads and queries
         attended = F.scaled_dot_product_attention(split(q), split(k), split(v), attn_mask=keep)
         x = x + self.attn.out_proj(attended.transpose(1, 2).flatten(2))
         return x + self.mlp["c_proj"](quick_gelu(self.mlp["c_fc"](self.ln_2(x))))
@@ -118,7 +118,7 @@ class SeqTransf(Head):
     def __init__(self, width: int, layers: int = 4, positions: int = 77) -> None:
         super().__init__()
         self.frame_position_embeddings = nn.Embedding(positions, width)
-        self.transformerClip = Transformer(width, layers, max(1, width // 64))
+        self.transformerClip = Transformer(width, layers, max(1, width // 64))  # heads of width 64, as in CLIP
 
     def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
         x = frames + position_rows(self.frame_position_embeddings, 0, frames.shape[1])
@@ -153,7 +153,7 @@ class TightTransf(Head):
         self.similarity_dense = nn.Linear(width, 1)
         self.dropout = nn.Dropout(0.1)
         for layer in (self.dense, self.similarity_dense):
-            nn.init.normal_(layer.weight, std=0.02)
+            nn.init.normal_(layer.weight, std=0.02)  # upstream's initializer_range, which is BERT's
             nn.init.zeros_(layer.bias)
 
     def pairs(self, text: Tensor, frames: Tensor, mask: Tensor) -> Tensor:
@@ -194,6 +194,7 @@ class TightTransf(Head):
             sides = [a.unsqueeze(1).expand(n, m, *a.shape[1:]), b.unsqueeze(0).expand(n, m, *b.shape[1:])]
             return torch.cat(sides, dim=2).flatten(0, 1)
 
+        # The text's token is never padding.
         keep = join(mask.new_ones(n, 1, 1), mask.unsqueeze(-1)).squeeze(-1)
         query, key, value = (join(a, b) for a, b in zip(texts[1:], items[1:], strict=True))
         last = len(blocks) - 1  # of which only position 0 is computed, because only that is read

@@ -97,6 +97,7 @@ class Wti(Head):
         frames, mask = items["frames"], items["mask"]
         if self.under is not None:
             frames = self.under(frames, mask)
+        # Behind the temporal head, which is to see the order.
         frames = sort_by_content(frames, mask)
         return {
             "video": F.normalize(at_least_float32(frames), dim=-1),
@@ -121,8 +122,8 @@ class Wti(Head):
             with torch.autocast(items["video"].device.type, enabled=False):
                 cosines = torch.einsum("nld,mtd->nmlt", captions["text"], items["video"])
                 cosines = self._padded(cosines, captions["words"].unsqueeze(1), items["mask"].unsqueeze(0))
-                best_frame = torch.einsum("nml,nl->nm", cosines.amax(dim=3), captions["weight"])
-                best_word = torch.einsum("nmt,mt->nm", cosines.amax(dim=2), items["weight"])
+                best_frame = torch.einsum("nml,nl->nm", cosines.amax(dim=3), captions["weight"])  # Σᵢ uᵢ maxⱼ tᵢ·vⱼ
+                best_word = torch.einsum("nmt,mt->nm", cosines.amax(dim=2), items["weight"])  # Σⱼ wⱼ maxᵢ tᵢ·vⱼ
                 return (best_frame + best_word) / 2
 
         return score_in_chunks(score, rows, len(text["text"]), len(items["mask"]), self.pairs_at_once)

@@ -84,12 +84,14 @@ class XPool(Head):
 
     def of_clips(self, items: Features) -> Features:
         """``key`` and ``value`` (m, T, D) of the frames, and ``mask`` (m, T)."""
+        # As upstream, frames go through the same norm as captions.
         frames = self.layer_norm1(sort_by_content(items["frames"], items["mask"]))
         key, value = at_least_float32(self.cross_attn.k_proj(frames)), at_least_float32(self.cross_attn.v_proj(frames))
         return {"key": key, "value": value, "mask": items["mask"]}
 
     def scores(self, text: Features, items: Features, rows: slice) -> Tensor:
         """Cosines (len of rows, m) of the raw text features with what each text pools of each clip."""
+        # One draw for each call, whatever its rows are, so that the generators of all processes move alike.
         count, seed = len(items["mask"]), self._seed()
 
         def score(chunk: range) -> Tensor:
@@ -113,6 +115,7 @@ class XPool(Head):
 
         logits = torch.einsum("nhd,mthd->nmht", split(query), split(key)) * (query.shape[-1] // self.heads) ** -0.5
         hidden = ~mask.to(logits.device).bool()
+        # (m, T) as (m, 1, T): the same for all texts and heads.
         weights = logits.masked_fill(hidden[:, None, :], torch.finfo(logits.dtype).min).softmax(dim=-1)
         attended = torch.einsum("nmht,mthd->nmhd", weights.to(value.dtype), split(value)).flatten(-2)
         pooled = self.layer_norm2(self.cross_attn.out_proj(attended))

@@ -122,7 +122,7 @@ class Topical(Sampler):
 
         If the rows do not divide into batches, the last uniform one is filled up with rows of others.
         """
-        rng = np.random.default_rng([seed, epoch, 1])
+        rng = np.random.default_rng([seed, epoch, 1])  # another stream than epoch_batches' [seed, epoch]
         rows = rng.permutation(len(item_of_caption))
         if keys.captions == "one":
             # The first of each item among shuffled rows: a random caption of it.

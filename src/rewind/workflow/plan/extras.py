@@ -26,7 +26,7 @@ def submission_captions(plan: StudyPlan) -> str | list[str]:
 def measured_runs(plan: StudyPlan) -> list[RunKey]:
     """The first run of those methods that read what the first method reads."""
     first = next(iter(plan.keys.methods))
-    seeds = dict(reversed(plan.runs()))
+    seeds = dict(reversed(plan.runs()))  # reversed: of each method the first seed wins
     # What is read of another pre-training has the same shape, and shapes are all that is timed.
     wanted = cached_items(plan, first)
     return [(name, seeds[name]) for name in plan.keys.methods if cached_items(plan, name) == wanted]

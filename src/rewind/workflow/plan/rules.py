@@ -95,6 +95,7 @@ class WorkflowPlan:
             for name, plan in self.datasets.items()
             if vectors in (None, plan.keys.vectors) and clips in (None, plan.keys.clips and not plan.keys.vectors)
         ]
+        # (?!) matches nothing; an empty pattern would match the empty name.
         return "|".join(chosen) or "(?!)"
 
     def encodings(self) -> str:
@@ -204,6 +205,7 @@ class WorkflowPlan:
 
         Further parameters of ``ask`` are wildcards of their names; where it has ``attempt``, the result has, too.
         """
+        # Snakemake goes by the names of parameters: only a function that names `attempt` is given it.
         if "attempt" in inspect.signature(ask).parameters:
             return lambda wildcards, attempt: self._ask(ask, wildcards, attempt=attempt)
         return lambda wildcards: _plain(self._ask(ask, wildcards))

@@ -129,7 +129,7 @@ def cached_annotations(dataset: Dataset) -> Annotations | None:
         return None
     cache_key = stable_hash(dataset.model_dump(mode="json"), list(map(file_stamp, files)))
     if cache_key not in _LAST_READ:
-        _LAST_READ.clear()
+        _LAST_READ.clear()  # only one data set is kept: its captions may be many
         _LAST_READ[cache_key] = known_annotations(dataset, Path("results"))
     return _LAST_READ[cache_key]
 

@@ -199,5 +199,5 @@ def run_checks(when: Literal["read", "start"], inputs: Preflight, faults: FaultC
             if when == "start":
                 faults.end()
     finally:
-        inputs.cache.save()
+        inputs.cache.save()  # after a fault too: what passed is not checked again
     faults.end()

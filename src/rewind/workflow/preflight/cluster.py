@@ -18,6 +18,7 @@ def status_fault(status_command: str | None, first_check: int | None) -> str:
         status_command: how the plugin learns the state of jobs, ``sacct`` or ``squeue``; None: the plugin's default.
         first_check: seconds before it does so first; None: the plugin's default.
     """
+    # -X: without the steps of jobs; -n: without a header.
     works, message = _run_command("sacct", "-X", "-n", "--starttime", "now-1hours", "--format", "JobID")
     if works or message is None:  # without the program sacct the plugin takes squeue by itself
         return ""
@@ -40,7 +41,7 @@ def status_fault(status_command: str | None, first_check: int | None) -> str:
 
 def gpus_of_largest_node() -> int:
     """GPUs of the node that has most of them; 0 if no node has any, or Slurm does not tell."""
-    _, gres = _run_command("sinfo", "-h", "-o", "%G")
+    _, gres = _run_command("sinfo", "-h", "-o", "%G")  # -h: no header; %G: devices of each type of node
     return max_gpus_per_node(gres or "")
 
 
@@ -50,6 +51,7 @@ def max_gpus_per_node(listed: str) -> int:
     >>> max_gpus_per_node("gpu:a100:4(S:0-1),gpu:v100:2")
     6
     """
+    # gpu:<type>:<number>(<sockets>), of which type and sockets may be missing.
     counts = [
         sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[^,():]+)?:(\d+)", line)) for line in listed.splitlines()
     ]

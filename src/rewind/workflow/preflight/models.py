@@ -79,6 +79,7 @@ def _encoder_fault(keys: Encoding) -> str:
 
 def _encoder_hash(keys: Encoding) -> str:
     files = [(path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in keys.files()]
+    # They decide whether the files of a model may be fetched, and where those that were fetched are.
     offline = [os.environ.get(name) for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HOME", "HF_HUB_CACHE")]
     return stable_hash(
         library_hash(), [_package_version(name) for name in ENCODER_PACKAGES], keys.content(), files, offline

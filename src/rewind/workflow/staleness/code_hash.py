@@ -86,7 +86,7 @@ def store_code_hash(stage: str, definitions: DefinitionHashes, store: Path = COD
     """The code hash of a stage, whose definitions are stored so that ``rewind why`` can say what changed since."""
     code_hash = compute_code_hash(stage, definitions)
     path = store / f"{code_hash}.json"
-    if not path.is_file():
+    if not path.is_file():  # a file of this name holds the same: the name is a hash of it
         with contextlib.suppress(OSError):  # a read-only checkout can still be looked at
             write_json(path, {"stage": stage, "parts": definitions})
     return code_hash

@@ -228,7 +228,7 @@ def same_data_content(job: PlannedJob) -> bool:
 
 def update_recorded_params(job: PlannedJob, change: JobChange) -> None:
     """Write the parameters that count now into Snakemake's records of a job's outputs; its code stays as recorded."""
-    code = {repr(value) for one in change.code for value in (one.old, one.new)}
+    code = {repr(value) for one in change.code for value in (one.old, one.new)}  # parameters are recorded as their repr
     for output in job.outputs:
         if record := snakemake_record(output):
             kept = [value for value in record["params"] if value not in job.old or value in code]

@@ -70,7 +70,7 @@ class UserInputs:
             if not Path(path).is_file():
                 return None
             state = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
-            if known and known[:3] == state:
+            if known and known[:3] == state:  # size, time and change of the inode
                 return known
             if not known and not self.writes:
                 return None
