@@ -269,7 +269,7 @@ def _keep_epoch(keep: Callable[[int], None] | None, every: int | None, epoch: in
 
 
 def _rate_and_temperature(run: RunState) -> dict[str, float]:
-    """Learning rate and temperature, exp(−logit_scale), of the step that ends."""
+    """Learning rate of the next step, and temperature, exp(−logit_scale), after this one."""
     towers = run.retriever.backbone
     rate = {"lr": run.optimiser.param_groups[-1]["lr"]}
     return rate if towers is None else rate | {"temperature": math.exp(-float(towers.logit_scale.detach()))}
