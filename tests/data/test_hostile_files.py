@@ -806,6 +806,7 @@ INSIDE = {
     "statistics/cosine_gaps.py:_read_matrices": "a stage's output",
     "video/frames.py:_PackedImage.__init__": "a stage's output",
     "video/shards.py": "a stage's output",
+    "report/page/document.py:_embedded_picture": "a stage's output",
 }
 """Readers outside of a guard, and why."""
 

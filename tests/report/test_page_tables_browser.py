@@ -77,7 +77,7 @@ def test_the_answer_is_on_the_first_screen(tab):
     assert image.evaluate("one => one.complete && one.naturalWidth > 0 && one.src.startsWith('data:image/svg')")
     for box in (finding, image.bounding_box()):
         assert box["y"] + box["height"] < 900, "both are seen without scrolling"
-    asked_for = tab.locator(".asked-for").inner_text()
+    asked_for = tab.locator(".asked-for").text_content()
     assert all(text in asked_for for text in ("Trained: meanP, seqLSTM and seqTransf", "0, 1", "2,000 captions"))
     assert tab.locator("#figure-intervals").count() == 1
 

@@ -434,8 +434,8 @@ def _count_rivals(
         else:
             captions = search.selection.captions
             best = np.full(similarity.shape[1], -np.inf, similarity.dtype)
-            # An assignment by index would keep only one of several captions of an item.
-            np.maximum.at(best, own[captions], pairs.own[captions])  # an item's truth is its best caption
+            np.maximum.at(best, own[captions], pairs.own[captions])  # an item's truth is its best caption;
+            # an assignment by index would keep only one of several.
             # Its other captions are correct too: none is above the truth, and those at it are no ties.
             at_truth = captions[pairs.own[captions] == best[own[captions]]]
             search.ties -= np.bincount(own[at_truth], minlength=similarity.shape[1])[search.queries]

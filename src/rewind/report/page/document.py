@@ -179,7 +179,7 @@ def figure_captions(study: Study, labels: Mapping[str, str]) -> dict[str, str]:
 # They are rendered from tables.json; the page also has the other markups of each table, to be copied.
 
 
-FOLDED_KINDS = ("groups", "pairs", "seeds", "trials")
+FOLDED_KINDS = ("gap", "groups", "order", "pairs", "seeds", "trials")
 """Kinds of tables of which only the caption is shown at first: details of what the settings' tables say."""
 
 COPY_SUFFIXES = {"LaTeX": ".tex", "Markdown": ".md", "CSV": ".csv"}
