@@ -53,6 +53,15 @@ def test_files_can_be_restored_later() -> None:
     assert old.read_text() == "before\n" and not new.exists()
 
 
+def test_folders_that_were_made_for_files_go_with_them() -> None:
+    Path("config").mkdir()
+    Path("config/mine.yaml").write_text("mine\n")
+    with write_files({Path("config/studies/new.yaml"): "new\n", Path("made/here/new.csv"): "new\n"}) as backups:
+        pass
+    restore_files(backups)
+    assert sorted(map(str, Path().rglob("*"))) == ["config", "config/mine.yaml"]
+
+
 def test_every_file_that_would_be_lost_is_named() -> None:
     study, table, link = Path("s.yaml"), Path("t.csv"), Path("l.yaml")
     study.write_text("a: 1\nb: 2\n")
