@@ -105,12 +105,12 @@ def write_files(texts: Mapping[Path, str], replaced: Collection[Path] = ()) -> I
 
 
 def restore_files(backups: Backups) -> None:
-    """Make files what they were before :func:`write_files`; folders that hold nothing then go too."""
+    """Make files what they were before :func:`write_files`; folders below the working one that hold nothing go too."""
     for path, text in backups.items():
         if text is None:
             with contextlib.suppress(OSError):  # the error that made this necessary is the one to report
                 path.unlink()
-                for folder in path.parents:
+                for folder in () if path.is_absolute() else path.parents:
                     folder.rmdir()  # fails for the first that still holds something
         elif path.read_text(encoding="utf-8") != text:
             write_text(path, text)
