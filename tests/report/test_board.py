@@ -12,13 +12,12 @@ import pytest
 from board_studies import card, finished, write_results
 from checkout import ROOT
 from messages import refusal
-from page_reader import Reader
+from page_reader import Reader, read_json_script
 from rewind.config import Study, load_dataset
 from rewind.io.files import read_csv, read_spreadsheet
 from rewind.report.board.ranking import OWN, WIDENED, rank_cells, ranks_of_intervals, widen_interval
 from rewind.report.board.site import Board
 from rewind.report.board.studies import BASELINE, COMPARED, TRAINED, ZERO_SHOT, MethodCard, read_board_study, study_card
-from rewind.report.page.document import read_json_script
 from rewind.statistics.inference import mean_inference
 from rewind.statistics.variance import variance_components
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 import rewind
 from page_numbers import METHODS, ODD, SETTINGS, WAYS, frames, page
-from page_reader import Reader
+from page_reader import Reader, read_json_script
 from rewind.figures import style
 from rewind.report.explorer import unpack_array
 from rewind.report.page.document import (
@@ -29,7 +29,6 @@ from rewind.report.page.document import (
     html_section,
     json_script,
     page_table,
-    read_json_script,
     text_table,
 )
 from rewind.report.page.strips import encode_strip, is_mirrored, make_strips

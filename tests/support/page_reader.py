@@ -1,5 +1,8 @@
 """A reader of pages that refuses what is not well formed."""
 
+import base64
+import gzip
+import json
 from html.parser import HTMLParser
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}
@@ -32,3 +35,8 @@ class Reader(HTMLParser):
             self.scripts[-1][1] += data
         if self.open and self.open[-1] == "title":
             self.title += data
+
+
+def read_json_script(packed):
+    """What `json_script` packed, from the content of its element."""
+    return json.loads(gzip.decompress(base64.b64decode(packed)))

@@ -44,7 +44,7 @@ def make_board(studies: Sequence[str], out: Path, pages: bool = False, quoted: P
         read = [unpacked.enter_context(_open_study(text, number)) for number, text in enumerate(studies)]
     _refuse_repeated(read)
     read = [replace(study, page=_page_address(study, number, out, pages)) for number, study in enumerate(read)]
-    board = Board(read, read_quoted(quoted, {study.card.dataset: None for study in read}) if quoted else ())
+    board = Board(read, read_quoted(quoted, dict.fromkeys(study.card.dataset for study in read)) if quoted else ())
     paths = board.write(out)
     return "\n".join([f"{paths[0]}: {board.summary}", *_summary_lines(board), f"Table: {_listed(paths[1:])}"])
 

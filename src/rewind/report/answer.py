@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 import pandas as pd
 
@@ -26,7 +27,7 @@ from rewind.tables.best_method import (
     unique_labels,
 )
 from rewind.tables.footnotes import seed_caution
-from rewind.tables.notes import wrap_line
+from rewind.tables.notes import difference_size, wrap_line
 from rewind.tables.results import (
     MIN_CLUSTERS_FOR_LETTERS,
     Difference,
@@ -38,9 +39,9 @@ from rewind.tables.results import (
     methods_in_order,
     tested_pairs,
     ties_every_query,
+    values_by_seed,
 )
 from rewind.tables.settings import SETTING_TITLES, metric_decimals, setting_csv_rows
-from rewind.tables.table import format_number
 
 MUCH_BETWEEN_SEEDS = 5.0  # points of standard deviation from which a reader is warned
 
@@ -69,18 +70,16 @@ def _few_seeds(results: Results) -> list[str]:
 def _unlike_seeds(results: Results, settings: Sequence[str]) -> list[str]:
     """The setting in which a method varies most between its seeds, for each method that varies much."""
     worst: dict[str, tuple[float, str]] = {}
-    for setting in settings:
-        metric, direction = results.deciding(setting), leading_direction(results, setting)
-        if not metric_of_column(metric).percent:
-            continue
-        rows = setting_csv_rows(results, setting)
-        rows = rows[(rows["direction"] == direction) & (rows["metric"] == metric) & (rows["std"] >= MUCH_BETWEEN_SEEDS)]
-        shown = f"points of {'accuracy' if setting == 'binary' else metric} in {SETTING_TITLES[setting]}"
-        for row in rows.itertuples():
-            worst[row.label] = max(worst.get(row.label, (0.0, "")), (row.std, f"{format_number(row.std)} {shown}"))
+    for setting, method in product(settings, results.ordered()):
+        metric, run = results.deciding(setting), (method, setting, leading_direction(results, setting))
+        if metric_of_column(metric).percent and len(results.runs.get(run, ())) > 1:
+            spread = float(values_by_seed(results, *run, metric).std(ddof=1))
+            if spread >= MUCH_BETWEEN_SEEDS:
+                text = f"{difference_size(setting, metric, spread)} in {SETTING_TITLES[setting]}"
+                worst[method] = max(worst.get(method, (0.0, "")), (spread, text))
     return [
-        f"Seeds of {label} differ by {text} (standard deviation): one run says little."
-        for label, (_, text) in worst.items()
+        f"Seeds of {results.labels[method]} differ by {text} (standard deviation): one run says little."
+        for method, (_, text) in worst.items()
     ]
 
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
@@ -153,8 +153,7 @@ def make_clips(
         code: hash of the code; another one makes everything again.
         find_packed: finds what is packed already; that is not made again, and leaves no file of its own.
     """
-    if tasks:
-        _remove_temporary_files(tasks[0].out, {task.item_id for task in tasks})
+    _remove_temporary_files(tasks)
     if tasks and isinstance(settings, Video):
         ffmpeg.require_encoder()
     program = images.pillow_version() if isinstance(settings, Image) else ffmpeg.ffmpeg_version()
@@ -162,8 +161,7 @@ def make_clips(
     labels = ("images", "images") if isinstance(settings, Image) else ("videos", "clips")
     progress = Progress(labels[0], len(tasks), labels[1])
     results = _run_all(tasks, lambda task: _prepare(task, settings, settings_hash, find_packed), workers, progress)
-    if tasks:  # again: an ffmpeg that outlived its killed job may have opened its files since
-        _remove_temporary_files(tasks[0].out, {task.item_id for task in tasks})
+    _remove_temporary_files(tasks)  # again: an ffmpeg that outlived its killed job may have opened its files since
     return results
 
 
@@ -193,10 +191,10 @@ def _run_all(
     return [future.result() for future in futures]
 
 
-def _remove_temporary_files(out: Path, ids: set[str]) -> None:
+def _remove_temporary_files(tasks: Sequence[ClipTask]) -> None:
     """Remove the temporary files that a killed call left of these clips; other shards are made in the same folder."""
-    ids = ids | {twin_of(item_id) for item_id in ids}
-    for folder in (out, out / ".state"):
+    ids = {name for task in tasks for name in (task.item_id, twin_of(task.item_id))}
+    for folder in {folder for task in tasks for folder in (task.out, task.out / ".state")}:
         for path in folder.glob(".*.part.*") if folder.is_dir() else ():  # .<id>.<pid>.part.<suffix>
             if path.name[1:].rsplit(".", 3)[0] in ids:
                 path.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from rewind.cli.init.read import (
     read_caption_jsonl,
 )
 from rewind.cli.init.report import describe_data, describe_network, describe_test_power
-from rewind.cli.init.sizes import INSTALL_TOWERS, choose_network, this_machine
+from rewind.cli.init.sizes import INSTALL_TOWERS, Machine, choose_network, this_machine
 from rewind.cli.init.study_files import StudySubject, evaluation_settings, files_to_write
 from rewind.cli.scaffold import (
     DATASETS_FOLDER,
@@ -67,10 +67,11 @@ def write_first_study(options: InitOptions) -> int:
         RewindError: naming everything that is wrong with the user's files at once, or other files with the same names.
     """
     require_snakefile()
-    _check_options(options)
+    machine = this_machine()
+    _check_options(options, machine)
     title = options.name or _name_from_source(options.source)
     name = safe_file_name(title)
-    machine, data = this_machine(), _read_source(options.source, trained=not options.finished)
+    data = _read_source(options.source, trained=not options.finished)
     if not data.items:
         raise RewindError("\n".join(data.faults[:MAX_FAULTS_SHOWN]))
     media = None
@@ -99,7 +100,7 @@ def write_first_study(options: InitOptions) -> int:
     return 0
 
 
-def _check_options(options: InitOptions) -> None:
+def _check_options(options: InitOptions, machine: Machine) -> None:
     if options.embeddings and options.model:
         raise RewindError("--embeddings and --model: give one of the two; the other can be added to the study's file.")
     for flag, is_given in (("--encoder", options.encoder != ""), ("--option", options.options != [])):
@@ -108,7 +109,7 @@ def _check_options(options: InitOptions) -> None:
     for flag, is_given in (("--network", options.network != ""), ("--test-share", options.test_share is not None)):
         if is_given and options.finished:
             raise RewindError(f"{flag} is about training, and a finished model is not trained: remove {flag}.")
-    if options.network == "towers" and not this_machine().towers:
+    if options.network == "towers" and not machine.towers:
         raise RewindError(f"--network towers: its packages are missing; install them with\n  {INSTALL_TOWERS}")
     if options.test_share is not None and not 0 < options.test_share <= split.MAX_GIVEN_TEST_SHARE:
         raise RewindError(

@@ -68,8 +68,9 @@ class Board:
     """A board over finished studies: its cells with ranks, groups, columns and rows.
 
     The studies are in the order of their rows; ``number`` of each cell is the study's position. ``cells`` and
-    ``groups`` are those of :func:`rewind.report.board.ranking.rank_cells`, ``columns`` are in order of data sets,
-    settings and directions, and ``names`` are those of the studies, with their source where two have one name.
+    ``groups`` are those of :func:`rewind.report.board.ranking.rank_cells`, ``titles`` those of data sets, ``columns``
+    are in order of data sets, settings and directions, and ``names`` are those of the studies, with their source where
+    two have one name.
     """
 
     def __init__(self, studies: Sequence[BoardStudy], quoted: Sequence[QuotedMethod] = ()) -> None:
@@ -77,7 +78,8 @@ class Board:
         self.quoted = list(quoted)
         self.cells, self.groups = rank_cells(studies)
         self.names = _study_names(studies)
-        self.columns = _columns(self.cells)
+        self.titles = dict(zip(self.cells["data_set"], self.cells["title"], strict=True))
+        self.columns = _columns(self.cells, self.titles)
         self.rows = [rows for _, rows in self.cells.groupby(METHOD_KEY, sort=False)]
 
     @property
@@ -119,9 +121,8 @@ def _study_names(studies: Sequence[BoardStudy]) -> list[str]:
     return [name if names.count(name) == 1 else long for name, long in zip(names, numbered, strict=True)]
 
 
-def _columns(cells: pd.DataFrame) -> list[BoardColumn]:
-    """Columns by data set in order of appearance, then settings and directions in their usual order."""
-    titles = dict(zip(cells["data_set"], cells["title"], strict=True))
+def _columns(cells: pd.DataFrame, titles: dict[str, str]) -> list[BoardColumn]:
+    """Columns by data set in the order of ``titles``, then settings and directions in their usual order."""
     orders = [list(titles), list(SETTING_TITLES), list(_DIRECTION_NAMES), list(METRICS)]
     keys = sorted(
         set(cells[COLUMN_KEY].itertuples(index=False, name=None)),
@@ -262,12 +263,11 @@ def overview(board: Board) -> dict[str, Any]:
             "source": count_noun(int(of_method["seeds"].max()), "seed") if first["budget"] else first["kind"],
         }
         rows.append((-math.inf if cell is None else cell["estimate"], row))
-    titles = dict(zip(board.cells["data_set"], board.cells["title"], strict=True))
     for method in board.quoted:
         value = method.values.get(main)
         row = {
             "data_set": method.data_set,
-            "title": titles[method.data_set],
+            "title": board.titles[method.data_set],
             "label": method.label,
             "kind": QUOTED,
             "study": "",
@@ -278,7 +278,7 @@ def overview(board: Board) -> dict[str, Any]:
             "source": f"quoted: {method.source}",
         }
         rows.append((-math.inf if value is None else value, row))
-    order = list(titles)
+    order = list(board.titles)
     rows.sort(key=lambda each: (order.index(each[1]["data_set"]), -each[0]))
     return {
         "rows": [row for _, row in rows],

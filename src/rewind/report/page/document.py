@@ -126,11 +126,6 @@ def json_script(key: str, value: Any) -> str:
     return f'<script type="application/gzip" id="{escape_html(key)}">{packed}</script>'
 
 
-def read_json_script(packed: str) -> Any:
-    """What :func:`json_script` packed, from the content of its element."""
-    return json.loads(gzip.decompress(base64.b64decode(packed)))
-
-
 def _cell_text(value: Any) -> str:
     if value is None or (isinstance(value, float) and value != value):
         return "–"
