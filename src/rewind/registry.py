@@ -37,6 +37,7 @@ TAGS = {
     # Of models.
     "files": "vectors or scores from files: nothing is trained or encoded",
     "blind": "sees too little to know the direction from language and vision together; evaluated only in Binary",
+    "traces": "reads traces of clips in the place of frames",
     "no backbone": "never uses the study's backbone",
     "no towers": "cannot encode a text or picture of one's own; nothing in it learns by gradient descent",
     "as it is": "scored without training",

@@ -52,6 +52,7 @@ SMALLEST = {
         *("--replicates", "2", "--seeds", "3", "--clusters", "1", "--queries", "40", "--seed-sd", "0"),
         *("--difference", "2", "--out", "calibration.csv"),
     ],
+    "benchmarks/artefacts.py": ["--clips", "10", "--formats", "MPEG-2", "--out", "artefacts.csv"],
     "benchmarks/damage.py": ["--formats", "GIF"],
     "benchmarks/direction_probe.py": ["--studies", "1", "--out", "direction_probe.csv"],
     "benchmarks/evaluation.py": ["--heads", "xpool", "--queries", "4", "--out", "evaluation.csv"],

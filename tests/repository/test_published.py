@@ -92,6 +92,7 @@ def test_the_first_publishing_of_every_study_fills_its_blocks(checkout: Path, ca
         "items,seeds,seed_sd,studies,covers,false,alone\n5,1,0.0,2,0.957,,0.92\n200,3,0.3,2,0.943,0.0375,0.927\n"
     )
     measured = (
+        "artefacts",
         "damage",
         "direction_probe",
         "evaluation",

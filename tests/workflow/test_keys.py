@@ -60,7 +60,7 @@ figures: {every_method: true}
 )
 TABLE = {"source": {"format": "table", "table": "clips.csv", "videos": "clips"}, "groups": "none"}
 
-DATA_RULES = {"sources", "inventory", "video_shard", "videos", "captions"}
+DATA_RULES = {"sources", "inventory", "video_shard", "videos", "traces", "captions"}
 RUN_RULES = {"pretrain", "features", "sweep_trial", "sweep", "trial", "tune", "train", "frames"}
 BOTH = {"untrained_run", "blind_run"}  # a run and its scores in one job
 SCORES_RULES = {"similarity", "ranks", "rerank", "order_controls", "probes", "zero_shot", "metrics", "export_vectors"}

@@ -207,6 +207,6 @@ def test_on_slurm_every_rule_that_only_reads_results_has_an_hour():
     limits = {rule: asked["runtime"] for rule, asked in read("slurm")["set-resources"].items()}
     assert {rule for rule, minutes in limits.items() if minutes == 1440} == {"pretrain", "sweep_trial"}
     said = {rule for rule, text in rule_texts().items() if re.search(r"^        runtime=", text, re.M)}
-    long = {"video_shard", "frames", "encode_dataset", "encode_vectors", "features", "sanity", "step_time"}
+    long = {"video_shard", "traces", "frames", "encode_dataset", "encode_vectors", "features", "sanity", "step_time"}
     long |= {"efficiency", "trec"}
     assert limits.keys() == RULES.keys() - LOCAL - long - (said - {"pretrain", "sweep_trial"})

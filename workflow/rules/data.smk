@@ -2,7 +2,7 @@
 
 Requires: annotation files and a folder of clips or images; a data set that is made here; or files of vectors.
 Produces, in results/data/<dataset>: videos/shards/<n>-of-<N>.tar with `<id>.mp4` and the reversed `<id>_rev.mp4`, or
-images; videos/{clips.csv,shards.csv,report.csv}; for vectors source/{text,images}.npy and source/embeddings.json instead;
+images; videos/{clips.csv,shards.csv,report.csv} and, where a method reads them, videos/traces.csv; for vectors source/{text,images}.npy and source/embeddings.json instead;
 items.csv, captions/<dataset>_{train,valid,test,test_origin}.csv, captions/report.json and, where captions are in groups,
 captions/groups.csv.
 """
@@ -158,6 +158,31 @@ rule videos:
         "../scripts/videos.py"
 
 
+rule traces:
+    """What of a clip's frames tells its direction and shows nothing: fields, coding, brightness, repeated frames.
+
+    A killed job goes on where it was.
+    """
+    input:
+        unpack(job(DatasetPlan.trace_inputs)),
+    output:
+        "results/data/{dataset}/videos/traces.csv",
+    log:
+        "results/data/{dataset}/logs/traces.log",
+    benchmark:
+        "results/data/{dataset}/benchmarks/traces.tsv"
+    wildcard_constraints:
+        dataset=plan.names(clips=True),
+    threads: plan.key("media.workers")
+    resources:
+        mem_mb=job(DatasetPlan.clip_memory),
+    params:
+        media=job(DatasetPlan.media_keys),
+        code=plan.code("traces"),
+    script:
+        "../scripts/traces.py"
+
+
 rule vector_report:
     """The report that other data sets have of their clips: of vectors, and where no clip exists."""
     input:
@@ -269,6 +294,7 @@ rule groups:
     input:
         job(DatasetPlan.source_files),
         job(DatasetPlan.group_files),
+        unpack(job(DatasetPlan.sensitivity)),
     output:
         "results/data/{dataset}/captions/groups.csv",
     log:

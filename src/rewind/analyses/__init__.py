@@ -32,7 +32,7 @@ def all_analyses() -> dict[str, Analysis]:
     """Name of a module → its analysis; those of users' own last, by dotted path, once a study was read that names them.
 
     >>> list(all_analyses())[:2], "verdict" in all_analyses()
-    (['batches', 'blind'], True)
+    (['artefacts', 'batches'], True)
     """
     return {**_packaged(), **_own}
 

@@ -689,6 +689,29 @@ class Video(ConfigModel, affects="data"):
     max_seconds: float = config_field(
         600.0, "Longer clips are refused, because reversing holds all frames in memory.", ge=0.1, le=86_400
     )
+    # Of progressive sources both do the same, so earlier results count; clips are made again with other code anyway.
+    deinterlace: Literal["auto", "never"] = config_field(
+        "auto",
+        "Interlaced sources, whose fields would show the direction of time. `auto`: they are recognised by their "
+        "pictures, whatever the file says, and deinterlaced, and film that was telecined (3:2 pulldown) gets its own "
+        "pictures back; `never`: they are left as they are. The report says what was done.",
+        legacy_default="auto",
+    )
+    launder: bool = config_field(
+        False,
+        "Show each frame as a mean over the time from the frame before to the frame after, in which traces of key "
+        "frames and copied noise, by which the direction can be told, even out (docs/artefacts.md). It blurs what "
+        "moves.",
+        legacy_default=False,
+    )
+    drop_damaged_end: int = config_field(
+        0,
+        "Most frames, counted as in the source, that a source may lose at its end if they cannot be decoded; the "
+        "report says how many were dropped. Damage elsewhere, or more of it, is refused; 0: any damage is.",
+        legacy_default=0,
+        ge=0,
+        le=100_000,
+    )
     shards: int = config_field(1, "Number of video jobs; use a few hundred for 20,000 clips.", ge=1, le=5000)
     workers: int = config_field(2, "Parallel ffmpeg processes in one video job.", ge=1, le=256, affects="nothing")
 
@@ -754,9 +777,10 @@ class Dataset(ConfigModel, affects="data"):
         "auto",
         "Groups of test captions, for a table and a picture of each group's results. `auto`: what the annotations name "
         "(a column `group` of a CSV; `group`, `category` or `verb` of RTime's entries; of shapes the kind of motion); "
-        "`none`: no such tables; or a CSV file with the columns `group` and `caption_id` or `item_id`.",
+        "`none`: no such tables; `time_sensitivity`: thirds of the clips by how much they change when reversed; or a "
+        "CSV file with the columns `group` and `caption_id` or `item_id`.",
         legacy_default="auto",
-        pattern=r"^(auto|none|.+\.csv)$",
+        pattern=r"^(auto|none|time_sensitivity|.+\.csv)$",
         affects="statistics",
     )
     answers: str | None = config_field(
@@ -808,6 +832,9 @@ class Dataset(ConfigModel, affects="data"):
             faults += [f"source.clips.{odd[0]}: a number of clips is needed, 0 or more"]
         if isinstance(self.source, TableSource | FoilsSource | FieldSource) and self.clips and not self.source.videos:
             faults += ["source.videos: this key is missing; name the folder, or set clips: false if there are none"]
+        if self.groups == "time_sensitivity" and (self.why_no_twins or not self.clips):
+            reason = self.why_no_twins or "sets clips: false"
+            faults += [f"groups: time_sensitivity is of clips and their reversed twins, but this data set {reason}"]
         if self.answers_gallery == "judged" and not self.answers:
             faults += ["answers_gallery: judged is for the rows of answers, and there are none; name a CSV there"]
         if faults:

@@ -319,8 +319,8 @@ class Method(ConfigModel, affects="run"):
         "optionally with cross-attention within pairs during training), `miniclip` (`kind: miniclip_towers` without"
         " a head), `translator` (a map from caption vectors to item vectors), the baselines `ridge`, `pixels`, "
         "`chance`, `bow` and `zero_shot` (the study's backbone, or one of its own, before training), the baselines of "
-        "Binary `caption_only`, `clip_only`, `blind_product` and `single_frame` (docs/probes.md), or the dotted path "
-        "of your own class.",
+        "Binary `caption_only`, `clip_only`, `blind_product`, `single_frame` (docs/probes.md) and `artefacts_only` "
+        "(docs/artefacts.md), or the dotted path of your own class.",
     )
     head: str = config_field(
         "meanP",
@@ -446,6 +446,11 @@ class Method(ConfigModel, affects="run"):
     def blind(self) -> bool:
         """Whether it is a baseline that sees too little to answer Binary (:mod:`rewind.models.blind`)."""
         return self.model in MODELS.tagged("blind")
+
+    @property
+    def reads_traces(self) -> bool:
+        """Whether it sees traces of clips (:mod:`rewind.video.traces`) in the place of their frames."""
+        return self.model in MODELS.tagged("traces")
 
     @property
     def baseline(self) -> bool:

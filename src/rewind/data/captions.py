@@ -43,6 +43,7 @@ def write_captions(
     name: str,
     suffix: str = ".mp4",
     digest: str | None = None,
+    sources: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write ``captions/<name>_{train,valid,test,test_origin}.csv``, ``items.csv`` and ``captions/report.json``.
 
@@ -53,8 +54,9 @@ def write_captions(
     The video report has one row per original: ``item_id``, ``status`` (``ok`` or not), ``reason`` and, if there,
     ``twin`` (``none`` where no reversed file was written).
 
-    The result is the content of ``report.json``: digest, notes of the reader, and for every split counts of originals,
-    twins, captions and the usable ones of each, and the unusable clips with their reasons (the first 50).
+    The result is the content of ``report.json``: digest, notes of the reader, ``sources`` (counts of what they are) if
+    given, and for every split counts of originals, twins, captions and the usable ones of each, and the unusable clips
+    with their reasons (the first 50).
     """
     folder = Path(folder)
     items = _with_status(annotations.items, report, suffix)
@@ -72,7 +74,7 @@ def write_captions(
             for split in SPLITS
         },
         "annotations": annotations.notes,
-    }
+    } | ({"sources": sources} if sources else {})
     write_json(folder / "captions" / "report.json", content)
     return content
 

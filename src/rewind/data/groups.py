@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from rewind.config.dataset import Dataset, ShapesSource
 from rewind.data.annotations import SPLITS, TWIN_SUFFIX, Annotations, dataset_format, read_annotations
 from rewind.data.scenes import compose_splits
 from rewind.errors import RewindError
-from rewind.io.files import require_regular_file, write_csv
+from rewind.io.files import read_csv, require_regular_file, write_csv
 from rewind.io.schema import FILLED, OF_OTHER_CLIPS, Column, RowChecks, Schema, tell_left_out
 from rewind.io.strict import csv_header, read_user_csv
 
 # ---- Groups from annotations or from a CSV -------------------------------------------------------------------------
 
-AUTO_GROUPS, NO_GROUPS = ("auto", "none")  # values of the key `groups`
+AUTO_GROUPS, NO_GROUPS, SENSITIVITY_GROUPS = ("auto", "none", "time_sensitivity")  # values of the key `groups`
+SENSITIVITY_NAMES = ("changes little when reversed", "changes some", "changes much when reversed")
 _ONE_OF_THEM = Column(optional=True, filled=True, is_id=True)
 GROUP_COLUMNS = Schema(
     {"group": FILLED, "caption_id": _ONE_OF_THEM, "item_id": _ONE_OF_THEM}, unique=(("caption_id",), ("item_id",))
@@ -40,8 +42,8 @@ def dataset_has_groups(dataset: Dataset) -> bool:
 
 
 def group_file(dataset: Dataset) -> str | None:
-    """The CSV of groups that the dataset's file names; None for ``auto`` and ``none``."""
-    return None if dataset.groups in (AUTO_GROUPS, NO_GROUPS) else dataset.groups
+    """The CSV of groups that the dataset's file names; None for other values of the key."""
+    return None if dataset.groups in (AUTO_GROUPS, NO_GROUPS, SENSITIVITY_GROUPS) else dataset.groups
 
 
 def read_groups(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
@@ -63,6 +65,23 @@ def read_groups(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
     if table.empty and path and dataset.only is None:
         raise RewindError(f"{path}: no test caption has a group; name some, or write `groups: none` in its data set.")
     return table[["caption_id", "group"]].reset_index(drop=True)
+
+
+def sensitivity_groups(annotations: Annotations, traces: str) -> pd.DataFrame:
+    """:func:`read_groups` by how far clips are from their own mirror: a third of the test clips with twins in each.
+
+    ``traces`` is the table of :func:`rewind.video.traces.make_traces`. Captions of a twin are in the group of its clip;
+    of equally sensitive clips the first in the table have the lower group.
+    """
+    clips = read_csv(traces, text=("item_id",))[["item_id", "time_sensitivity"]]
+    items = annotations.items[annotations.items["split"] == "test"]
+    twins = set(items.loc[items["reversed"] == 1, "item_id"].str.removesuffix(TWIN_SUFFIX))
+    asked = clips[clips["item_id"].isin(twins)].sort_values("time_sensitivity", kind="stable")
+    third = np.arange(len(asked)) * len(SENSITIVITY_NAMES) // max(1, len(asked))
+    group = {item: SENSITIVITY_NAMES[at] for item, at in zip(asked["item_id"], third, strict=True)}
+    test = annotations.captions[annotations.captions["split"] == "test"]
+    groups = test["video_id"].str.removesuffix(TWIN_SUFFIX).map(group)
+    return test.assign(group=groups).dropna(subset=["group"])[["caption_id", "group"]].reset_index(drop=True)
 
 
 def _groups_in_annotations(dataset: Dataset, captions: pd.DataFrame) -> pd.Series:
@@ -127,9 +146,9 @@ def legacy_groups(dataset: Dataset) -> dict[tuple[str, str], str]:
     }
 
 
-def make_groups(dataset: Dataset, path: str, sources: Path) -> None:
+def make_groups(dataset: Dataset, path: str, sources: Path, traces: str | None = None) -> None:
     """Write the CSV table ``caption_id, group`` of all test captions; ``sources``: see ``read_annotations``."""
     annotations = read_annotations(dataset, str(sources))
-    table = read_groups(dataset, annotations)
+    table = sensitivity_groups(annotations, traces) if traces else read_groups(dataset, annotations)
     print(f"{dataset.name}: {len(table):,} test captions in {table['group'].nunique():,} groups")
     write_csv(path, table)

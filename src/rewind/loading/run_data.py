@@ -38,6 +38,7 @@ from rewind.models.precomputed import (
 )
 from rewind.models.registry import build_model, model_hooks
 from rewind.models.retriever import Features, Retriever
+from rewind.video.traces import read_traces
 
 EMBEDDINGS_INDEX = "embeddings.json"  # next to the vectors of a data set
 RESULTS_FOLDER = "results"
@@ -53,8 +54,8 @@ class RunData:
     dataset: str
     spec: RunSpec
     max_frames: int
-    # Features of frozen towers (.npz), the index.json of a frame store, or the embeddings.json of a data set of
-    # vectors; None to read clips.
+    # Features of frozen towers (.npz), the index.json of a frame store, the embeddings.json of a data set of vectors,
+    # or the traces of clips (.csv); None to read clips.
     cache: Path | None = None
 
     def __post_init__(self) -> None:
@@ -62,6 +63,13 @@ class RunData:
         if self.cache is not None and self.cache.name == EMBEDDINGS_INDEX:
             self._embeddings = EmbeddingFiles(self.cache)
             self.spec = _with_widths(self.spec, self._embeddings)
+        elif self.cache is not None and self.cache.suffix == ".csv":
+            ids, traces, _ = read_traces(self.cache, "seen")
+            self._features = {
+                "item_ids": np.array(ids, dtype=str),
+                "frames": traces[:, None],
+                "mask": np.ones((len(ids), 1), np.float32),
+            }
         elif self.cache is not None and self.cache.suffix == ".npz":
             with reading_user_file(self.cache, "npz", "remake it"), np.load(self.cache, allow_pickle=False) as archive:
                 self._features = {name: archive[name] for name in archive.files}

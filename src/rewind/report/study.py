@@ -62,6 +62,7 @@ from rewind.tables.short_notes import with_latex_notes
 from rewind.tables.spec import TableInputs
 from rewind.tables.table import MISSING
 from rewind.video.damage import DAMAGE_NOTE, GAP_NOTE
+from rewind.video.repair import count_repairs
 
 # ---- Inputs that tables and figures share --------------------------------------------------------------------------
 
@@ -364,6 +365,7 @@ def _coverage_note(report: pd.DataFrame, items: str) -> str:
     notes = {
         "perhaps damaged": usable.str.contains(DAMAGE_NOTE, regex=False).sum(),
         "with a gap in time": usable.str.contains(GAP_NOTE, regex=False).sum(),
+        **count_repairs(usable),
     }
     noted = "".join(f"; {count:,} {what}" for what, count in notes.items() if count)
     return describe_coverage(len(report), reasons, items) + noted

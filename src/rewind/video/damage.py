@@ -11,7 +11,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -92,6 +92,29 @@ class SourceLog:
             return ""
         return f" (after picture {frames}, at {self.frames[frames - 1]:.2f} s)"
 
+    def first_fault(self) -> int:
+        """Frames that were decoded before the first error of the decoder; all of them if it reported none."""
+        faults = (
+            frames
+            for frames, line in self.decoding
+            if line.is_error and not self.is_by_demuxer(line) and not _OUTPUT_SPEAKERS.search(line.speaker)
+        )
+        return min(faults, default=len(self.frames))
+
+    def cut_to(self, frames: int) -> SourceLog:
+        """What it says of the first ``frames`` frames; of the demuxer, which may be anywhere ahead, all that it said.
+
+        A decoder that holds frames back has read further than it has shown: what it said by then is left out.
+        """
+        last = max(self.frames[:frames], default=0.0)
+        said = [entry for entry in self.decoding if entry[0] < frames or self.is_by_demuxer(entry[1])]
+        packets = [packet for packet in self.packets if not packet.shown > last]
+        return replace(self, decoding=said, packets=packets, frames=self.frames[:frames])
+
+    def shown_seconds(self) -> float:
+        """How long its frames are shown, the last one as long as most."""
+        return max(self.frames) - min(self.frames) + _interval(self) if self.frames else 0.0
+
     def failure(self) -> str:
         """Why decoding failed, and where; empty if no error was said."""
         first = next((line for _, line in self.decoding if line.is_error), None)
@@ -109,9 +132,12 @@ def read_source_log(messages: Iterable[str]) -> SourceLog:
     log, opened, said = SourceLog(), False, set()
     for line in filter(None, map(read_log_line, messages)):
         text = line.text
-        if "-> " in text and (match := _PACKET.match(text)):
+        # ffmpeg writes what it says of outputs in pieces, and another thread's line may come between two of these.
+        # Before, a line that only contains such words is a title of the source; outputs get none.
+        find_packet, find_frame = (_PACKET.search, _FRAME.search) if opened else (_PACKET.match, _FRAME.match)
+        if "-> " in text and (match := find_packet(text)):
             log.packets.append(Packet(math.nan if match[1] == "NOPTS" else float(match[1]), float(match[2])))
-        elif "-> " in text and (match := _FRAME.match(text)):
+        elif "-> " in text and (match := find_frame(text)):
             log.frames.append(float(match[1]))
         elif text == "Stream mapping:":
             opened = True
@@ -153,20 +179,24 @@ _ONE_RATE = ("avi", "asf", "rm", "mxf", "mpegts", "mpeg", "wtv", "dv", "ivf", *_
 _MIN_SHORTFALL = 0.5  # seconds by which headers may be wrong
 
 
-def find_damage(source: Path, log: SourceLog, header_seconds: float, decoded_seconds: float) -> Damage:
+def find_damage(
+    source: Path, log: SourceLog, header_seconds: float, decoded_seconds: float, dropped: int = 0
+) -> Damage:
     """What is damaged in a source that was decoded with exit code 0.
 
     Args:
         header_seconds: its length by its header, sound included; 0 where unknown.
         decoded_seconds: length of the decoded frames at the rate to which they were brought.
+        dropped: frames at its end that were left out because they are damaged; ``log`` is without them.
     """
     said, seen = _spoken_damage(log), _structure_damage(source, log.demuxer)
     # A stream's own length may be left from before its file was cut, so that the shorter one counts.
     own = seen.seconds or log.seconds or (0.0 if log.others else header_seconds)
+    decoded_seconds = max([*log.frames, decoded_seconds]) + dropped * _interval(log) if dropped else decoded_seconds
     missing = _missing_end(log, min(filter(None, (own, header_seconds)), default=0.0), decoded_seconds)
     if fault := said.fault or seen.fault or (missing if own else ""):
         return Damage(fault)
-    absent = max(0, seen.samples - len(log.packets))
+    absent = max(0, seen.samples - len(log.packets) - dropped)
     unread = f"{absent} of the {seen.samples} pictures that its header lists cannot be read" if absent else ""
     doubts = "; ".join(filter(None, (said.note, seen.note, missing, unread, _missing_start(log), _lost(log))))
     hole = "" if seen.samples else _hole(log)  # where each picture is listed with its length, there is none
@@ -207,6 +237,21 @@ def _interval(log: SourceLog) -> float:
     """The usual time from frame to frame; 0 if there are no two."""
     times = sorted(set(log.frames))
     return statistics.median(later - time for time, later in itertools.pairwise(times)) if len(times) > 1 else 0.0
+
+
+_STEADY, _MAX_UNSTEADY = 0.5, 0.01  # share of the interval; of the steps, some of which a recorder may leave out
+
+
+def has_variable_rate(log: SourceLog) -> bool:
+    """Whether the time from frame to frame differs by more than containers round it."""
+    interval, times = _interval(log), sorted(set(log.frames))
+    unsteady = sum(abs(later - time - interval) > _STEADY * interval for time, later in itertools.pairwise(times))
+    return unsteady > _MAX_UNSTEADY * len(times)
+
+
+def listed_pictures(source: Path, log: SourceLog) -> int:
+    """Pictures that the source should have: as its header lists them, at least as many as it has packets."""
+    return max(len(log.packets), _structure_damage(source, log.demuxer).samples)
 
 
 def _missing_end(log: SourceLog, header_seconds: float, decoded_seconds: float) -> str:

@@ -22,6 +22,7 @@ from rewind.data.formats.embeddings import INDEX_FILE
 from rewind.io.files import read_csv, read_json, write_csv, write_json
 from rewind.video.prepare import REPORT_COLUMNS, check_coverage, file_suffix, remove_outdated_shards
 from rewind.video.prepare import make_shard as make_packed_shard
+from rewind.video.repair import count_sources
 from rewind.video.shards import ShardMember, read_members, write_clip_index, write_members
 from rewind.video.sources import (
     build_inventory,
@@ -143,7 +144,7 @@ def make_captions(
         )
         annotations = replace(annotations, notes=annotations.notes | overlap_notes)
     digest = _content_digest(dataset, rows, source_folder)
-    content = write_captions(annotations, rows, Path(items).parent, dataset.name, suffix, digest)
+    content = write_captions(annotations, rows, Path(items).parent, dataset.name, suffix, digest, count_sources(rows))
     for split, counts in content["splits"].items():
         print(f"{dataset.name} {split}: " + ", ".join(f"{v:,} {k}" for k, v in counts.items() if isinstance(v, int)))
     for sentence in reading_sentences(annotations.notes):

@@ -7,7 +7,10 @@ import re
 import signal
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import ffmpeg
 
 from rewind.errors import RewindError
 from rewind.platform import FFMPEG_REMEDY
@@ -17,7 +20,8 @@ from rewind.platform import ffmpeg_path as executable
 # level+info: each message states its level, by which errors are told from warnings, and the header of the source is
 # printed, from which its length and size are read. -xerror: the first decoding error ends the run; by default ffmpeg
 # patches the picture and ends with code 0.
-GLOBAL_OPTIONS = ("-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+info", "-xerror")
+_STOP_AT_ERRORS = "-xerror"
+GLOBAL_OPTIONS = ("-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+info", _STOP_AT_ERRORS)
 # One filter thread: the work is parallel over clips, and by default each ffmpeg would start a thread per core.
 FILTER_THREADS = ("-filter_complex_threads", "1")
 
@@ -117,12 +121,51 @@ def require_encoder() -> None:
         raise RewindError(f"{executable()}: this ffmpeg has no {ENCODER}, which encodes clips; {FFMPEG_REMEDY}.")
 
 
-def run_ffmpeg(stream: Any, limit: float | None = None) -> FfmpegResult:
+@functools.cache
+def _filters(path: str) -> frozenset[str]:
+    # Lines such as " TS bwdif             V->V       Deinterlace the input image."
+    listing = run_command([path, "-hide_banner", "-filters"]).output
+    return frozenset(re.findall(r"^ [.A-Z]{2,3} (\w+) +\S+->\S+ ", listing, re.MULTILINE))
+
+
+def available_filters() -> frozenset[str]:
+    """Names of the filters that this ffmpeg has."""
+    return _filters(executable())
+
+
+# Demuxers of files that hold their own frames. Left out are lists of other files: concat, DASH, HLS, IMF, sdp, image2.
+ALLOWED_DEMUXERS = (
+    "mov,matroska,avi,flv,gif,asf,mpegts,mpeg,mpegvideo,m4v,h264,hevc,mjpeg,mxf,ogg,ivf,nut,dv,rm,wtv,apng,webp_anim"
+)
+
+
+def input_stream(source: Path, seconds: float, **options: str) -> Any:
+    """The first video stream of a source, as an ffmpeg-python input, up to ``seconds``; options go before ``-i``."""
+    # "file:" keeps a name such as "http:x" a file's name. The whitelists keep a playlist or manifest under a clip's
+    # name from opening other files or addresses: ffmpeg goes by content, whatever the suffix is. One decoding thread:
+    # the work is parallel over clips.
+    clip = ffmpeg.input(
+        f"file:{source}",
+        protocol_whitelist="file",
+        format_whitelist=ALLOWED_DEMUXERS,
+        threads=1,
+        t=f"{seconds:.6f}",
+        **options,
+    )
+    return clip["V:0"]  # unlike "v", "V" leaves out cover pictures
+
+
+def run_ffmpeg(stream: Any, limit: float | None = None, stop_at_errors: bool = True) -> FfmpegResult:
     """Run a graph built with ffmpeg-python (an output or merged outputs), overwriting its files.
 
     A failing ffmpeg raises nothing: the caller reads ``code`` and ``messages``.
+
+    Args:
+        limit: seconds, as of :func:`run_command`.
+        stop_at_errors: fail at the first decoding error instead of patching the picture.
     """
-    graph = stream.global_args(*GLOBAL_OPTIONS, *FILTER_THREADS)
+    options = [option for option in GLOBAL_OPTIONS if stop_at_errors or option != _STOP_AT_ERRORS]
+    graph = stream.global_args(*options, *FILTER_THREADS)
     return run_command(graph.compile(cmd=executable(), overwrite_output=True), limit)
 
 

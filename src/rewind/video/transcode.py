@@ -21,17 +21,30 @@ import ffmpeg
 from rewind.config.dataset import Video
 from rewind.errors import RewindError
 from rewind.io.files import atomic_write
-from rewind.video.damage import SourceLog, find_damage, read_source_log
+from rewind.video.damage import SourceLog, find_damage, has_variable_rate, listed_pictures, read_source_log
 from rewind.video.ffmpeg import (
     ENCODER,
     GLOBAL_OPTIONS,
     TIMEOUT_EXIT_CODE,
     FfmpegResult,
     executable,
+    input_stream,
     run_command,
     run_ffmpeg,
 )
 from rewind.video.frames import open_file_frames
+from rewind.video.repair import (
+    SourceFormat,
+    can_sample_scan,
+    launder,
+    missing_filters,
+    needs_repair,
+    read_source_format,
+    repair_colours,
+    repair_note,
+    repair_scan,
+    sample_scan,
+)
 
 # ---- Read what ffmpeg's log says about a source --------------------------------------------------------------------
 
@@ -182,17 +195,27 @@ class ClipReport:
     height: int = 0
     bytes: int = 0  # of the normalised clip and its twin together
     twin: Literal["made", "mapped", "none"] = "none"  # made by reversing, mapped from an existing reversed file
+    # The source's pictures, as of SourceFormat; earlier versions noted none of these. Empty or 0: not known.
+    codec: str = ""
+    pixel_format: str = ""
+    bit_depth: int = 0
+    transfer: str = ""
+    field_order: str = ""  # as flagged
+    scan: str = ""  # as measured
+    sound: Literal["yes", "no", ""] = ""
+    variable_rate: Literal["yes", "no", ""] = ""
+    dropped_frames: int = 0  # of the source, at its damaged end
 
 
-# Demuxers of files that hold their own frames. Left out are lists of other files: concat, DASH, HLS, IMF, sdp, image2.
-ALLOWED_DEMUXERS = (
-    "mov,matroska,avi,flv,gif,asf,mpegts,mpeg,mpegvideo,m4v,h264,hevc,mjpeg,mxf,ogg,ivf,nut,dv,rm,wtv,apng,webp_anim"
-)
 TIMEOUT_PER_SECOND, MIN_TIMEOUT = 5.0, 120.0  # seconds for ffmpeg, per second of `max_seconds` and besides
 
 
 class UnusableSource(Exception):
     """A source that cannot become a clip; the message is the reason in the report."""
+
+
+class DamagedSource(UnusableSource):
+    """One whose pictures cannot all be decoded."""
 
 
 def transcode_clip(
@@ -273,63 +296,148 @@ def _encode_mapped(
     return replace(original, reason="; ".join(filter(None, reasons)), bytes=original.bytes + twin.bytes, twin="mapped")
 
 
+@dataclass(frozen=True)
+class _Treatment:
+    """What is done about a source besides normalising it."""
+
+    alpha: AlphaChannel | None = None  # lay it on white
+    repair: SourceFormat | None = None  # None: measure its scan instead
+    kept: int = 0  # frames before its damaged end; 0: it has none, and any error is one too many
+    kept_seconds: float = 0.0  # and how long they are
+
+
+@dataclass(frozen=True)
+class _Transcoded:
+    """What one run of ffmpeg found in the source, and how many frames it wrote."""
+
+    header: SourceHeader
+    format: SourceFormat
+    alpha: AlphaChannel | None
+    frames: int
+    damage: str  # what is noted about it
+    variable_rate: bool
+
+
 def _encode(source: Path, targets: list[Path], settings: Video, item_id: str) -> ClipReport:
     """Encode ``source`` forward to the first of ``targets`` and, if there is a second, reversed to that one."""
-    # At first as if it were opaque, which nearly all sources are: they are decoded once.
-    header, frames, alpha, damage = _run_transcoding(source, targets, settings)
-    transparency = _transparency_note(source, targets, alpha, settings) if alpha else ""
-    if transparency == TRANSPARENCY_NOTE:
-        header, frames, _, damage = _run_transcoding(source, targets, settings, alpha)
-    sizes = {_written_size(target, frames) for target in targets}
+    # At first as if it were opaque, progressive and without HDR, which nearly all sources are: they are decoded once.
+    treatment, dropped = _Treatment(), 0
+    try:
+        done = _run_transcoding(source, targets, settings, treatment)
+    except DamagedSource as refusal:
+        treatment, dropped = _damaged_end(source, targets, settings, refusal)
+        done = _run_transcoding(source, targets, settings, treatment, dropped)
+    pictures = done.format
+    if fault := missing_filters(pictures, settings):
+        raise UnusableSource(fault)
+    transparency = _transparency_note(source, targets, done.alpha, settings, treatment.kept) if done.alpha else ""
+    alpha = done.alpha if transparency == TRANSPARENCY_NOTE else None
+    if alpha or needs_repair(pictures, settings):
+        treatment = replace(treatment, alpha=alpha, repair=pictures)
+        done = _run_transcoding(source, targets, settings, treatment, dropped)
+    sizes = {_written_size(target, done.frames) for target in targets}
     if len(sizes) != 1:
         raise UnusableSource("the clip and its twin differ in size")
     width, height = sizes.pop()
+    notes = (transparency, repair_note(pictures, settings), _dropped_note(dropped), done.damage)
     return ClipReport(
         item_id=item_id,
         status="ok",
-        reason="; ".join(filter(None, (transparency, damage))),
-        seconds=_seconds(header, frames, settings.fps),
-        source_width=header.width,
-        source_height=header.height,
-        source_fps=header.fps,
-        frames=frames,
+        reason="; ".join(filter(None, notes)),
+        seconds=_seconds(done.header, done.frames, settings.fps),
+        source_width=done.header.width,
+        source_height=done.header.height,
+        source_fps=done.header.fps,
+        frames=done.frames,
         width=width,
         height=height,
         bytes=sum(target.stat().st_size for target in targets),
+        codec=pictures.codec,
+        pixel_format=pictures.pixel_format,
+        bit_depth=pictures.bit_depth,
+        transfer=pictures.transfer,
+        field_order=pictures.field_order,
+        scan=pictures.scan,
+        sound="yes" if pictures.has_sound else "no",
+        variable_rate="yes" if done.variable_rate else "no",
+        dropped_frames=dropped,
     )
 
 
 def _run_transcoding(
-    source: Path, targets: list[Path], settings: Video, alpha: AlphaChannel | None = None
-) -> tuple[SourceHeader, int, AlphaChannel | None, str]:
-    """Write ``targets``, on white if ``alpha`` is given.
-
-    Returns:
-        The source's header, the number of frames written, the source's alpha channel, if it has one, and what is noted
-        about damage.
-    """
-    outcome = _run_until_believed(_graph(source, targets, settings, "round", alpha), source, targets, settings)
+    source: Path, targets: list[Path], settings: Video, treatment: _Treatment, dropped: int = 0
+) -> _Transcoded:
+    """Write ``targets``. Damage of what is dropped at the end of the source is expected, other damage is not."""
+    graph = _graph(source, targets, settings, "round", treatment)
+    outcome = _run_until_believed(graph, source, targets, settings, not treatment.kept)
     if outcome.code == 0 and not _frames_written(outcome):
         # Shorter than half a frame's time: the fps filter rounds it away. Keep its one frame instead.
-        outcome = _run_until_believed(_graph(source, targets, settings, "pass", alpha), source, targets, settings)
+        graph = _graph(source, targets, settings, "pass", treatment)
+        outcome = _run_until_believed(graph, source, targets, settings, not treatment.kept)
     header, frames = read_header(outcome.messages), _frames_written(outcome)
     log = read_source_log(outcome.messages)
+    if treatment.kept:
+        log = log.cut_to(treatment.kept)
     _check_result(outcome, log, header, frames, settings)
-    damage = find_damage(source, log, header.seconds, frames / settings.fps)
+    damage = find_damage(source, log, header.seconds, frames / settings.fps, dropped)
     if damage.fault:
-        raise UnusableSource(damage.fault)
-    return header, frames, alpha_channel(outcome.messages), damage.note
+        raise DamagedSource(damage.fault)
+    return _Transcoded(
+        header=header,
+        format=read_source_format(outcome.messages),
+        alpha=alpha_channel(outcome.messages),
+        frames=frames,
+        damage=damage.note,
+        variable_rate=has_variable_rate(log),
+    )
 
 
-def _transparency_note(source: Path, targets: list[Path], alpha: AlphaChannel, settings: Video) -> str:
+def _transparency_note(source: Path, targets: list[Path], alpha: AlphaChannel, settings: Video, kept: int) -> str:
     """What the report says about a source with an alpha channel: nothing if no pixel is transparent."""
-    graph = min_alpha_graph(_input_stream(source, settings, alpha))
-    outcome = _run_until_believed(graph, source, targets, settings)
+    graph = min_alpha_graph(_source_frames(source, settings, _Treatment(alpha, kept=kept)))
+    outcome = _run_until_believed(graph, source, targets, settings, not kept)
     if any("Unknown decoder" in text for text in outcome.errors()):
         return alpha.missing_decoder_note()
     if outcome.code != 0:
         raise UnusableSource(f"its transparency cannot be decoded: {outcome.fault()}")
     return TRANSPARENCY_NOTE if is_transparent(outcome.output) else ""
+
+
+# ---- A damaged end -------------------------------------------------------------------------------------------------
+
+
+def _damaged_end(source: Path, targets: list[Path], settings: Video, refusal: DamagedSource) -> tuple[_Treatment, int]:
+    """Which frames of a damaged source come before the first fault, and how many are lost from there to its end.
+
+    Raises:
+        DamagedSource: ``refusal``, if these are none or more than ``drop_damaged_end``.
+    """
+    if not settings.drop_damaged_end:
+        raise refusal
+    # Decoded to its end, whatever its faults, to see how many pictures follow the first one. Frames that a decoder
+    # holds back to put them in order count as lost if they come out after the error: nothing tells them from a
+    # picture that it invented.
+    frames = _source_frames(source, settings, _Treatment())
+    graph = ffmpeg.output(frames, "-", f="null", fps_mode="passthrough", map_metadata=-1).global_args("-debug_ts")
+    outcome = _run_until_believed(graph, source, targets, settings, stop_at_errors=False)
+    log = read_source_log(outcome.messages)
+    kept = log.first_fault()
+    lost = listed_pictures(source, log) - kept
+    if outcome.code or not kept or lost < 1:
+        raise refusal
+    if lost > settings.drop_damaged_end:
+        raise DamagedSource(
+            f"{refusal}; from there to its end are {lost} frames, more than the {settings.drop_damaged_end} that may "
+            "be dropped (video.drop_damaged_end)"
+        ) from refusal
+    return _Treatment(kept=kept, kept_seconds=log.cut_to(kept).shown_seconds()), lost
+
+
+def _dropped_note(dropped: int) -> str:
+    if not dropped:
+        return ""
+    last = "last frame does not decode and was" if dropped == 1 else f"last {dropped} frames do not decode and were"
+    return f"its {last} dropped (video.drop_damaged_end)"
 
 
 # ---- Whether the file or the machine is at fault -------------------------------------------------------------------
@@ -341,13 +449,16 @@ _MAX_CONTROL_SIZE = (3840, 2160)  # a damaged header may state any size
 _CONTROL_SIZE, _CONTROL_BYTES = (640, 360), 1 << 20
 
 
-def _run_until_believed(graph: Any, source: Path, targets: list[Path], settings: Video) -> FfmpegResult:
+def _run_until_believed(
+    graph: Any, source: Path, targets: list[Path], settings: Video, stop_at_errors: bool = True
+) -> FfmpegResult:
     """Run ffmpeg; a result that failed is the file's own fault. One of the machine raises RewindError or OSError."""
     limit = _time_limit(settings)
-    outcome = run_ffmpeg(graph, limit)
+    options = () if stop_at_errors else (False,)
+    outcome = run_ffmpeg(graph, limit, *options)
     if outcome.code not in (0, TIMEOUT_EXIT_CODE) and not outcome.was_stopped:
         _check_machine(source, targets, settings, read_header(outcome.messages))
-        outcome = run_ffmpeg(graph, limit)
+        outcome = run_ffmpeg(graph, limit, *options)
     if outcome.was_stopped:
         raise system_fault(source, outcome.fault())
     return outcome
@@ -377,7 +488,7 @@ def _check_machine(source: Path, targets: list[Path], settings: Video, header: S
         command = [executable(), *GLOBAL_OPTIONS, "-f", "lavfi", "-i", picture, *coding, f"file:{drawn}"]
         outcome = run_command(command, _time_limit(settings))
         if outcome.code == 0:
-            outcome = run_ffmpeg(_graph(drawn, clips, settings, "round", None), _time_limit(settings))
+            outcome = run_ffmpeg(_graph(drawn, clips, settings, "round", _Treatment()), _time_limit(settings))
             if outcome.crashed:  # an ffmpeg that can draw clips does not crash for want of something
                 return
     if outcome.code:
@@ -391,47 +502,54 @@ def _time_limit(settings: Video) -> float:
 # ---- What ffmpeg is asked to do ------------------------------------------------------------------------------------
 
 
-def _input_stream(source: Path, settings: Video, alpha: AlphaChannel | None) -> Any:
-    """The first video stream of a source, as ffmpeg's input."""
-    # "file:" keeps a name such as "http:x" a file's name. The whitelists keep a playlist or manifest under a clip's
-    # name from opening other files or addresses: ffmpeg goes by content, whatever the suffix is. -t: reading stops a
-    # little above the limit, so that a wrong header cannot fill the memory; _check_result then sees that it is too
-    # long. One decoding thread: the work is parallel over clips.
-    limit = settings.max_seconds + 2 / settings.fps
-    clip = ffmpeg.input(
-        f"file:{source}",
-        protocol_whitelist="file",
-        format_whitelist=ALLOWED_DEMUXERS,
-        threads=1,
-        t=f"{limit:.6f}",
-        **(alpha.input_options() if alpha else {}),
-    )
-    return clip["V:0"]  # unlike "v", "V" leaves out cover pictures
+def _source_frames(source: Path, settings: Video, treatment: _Treatment) -> Any:
+    """The frames of a source that are used, as an ffmpeg-python stream."""
+    # Reading stops a little above the limit, so that a wrong header cannot fill the memory; _check_result then sees
+    # that it is too long.
+    seconds = settings.max_seconds + 2 / settings.fps
+    clip = input_stream(source, seconds, **(treatment.alpha.input_options() if treatment.alpha else {}))
+    return clip.filter("trim", end_frame=treatment.kept) if treatment.kept else clip
 
 
-def _graph(source: Path, targets: list[Path], settings: Video, at_end: str, alpha: AlphaChannel | None) -> Any:
+def _graph(source: Path, targets: list[Path], settings: Video, at_end: str, treatment: _Treatment) -> Any:
     """The ffmpeg-python graph: decode once, normalise, encode; and reverse, encode."""
     # setpts: time counts from the first frame, so that which frames fps keeps does not depend on where a container
     # starts its clock.
-    clip = _input_stream(source, settings, alpha).filter("setpts", "PTS-STARTPTS")
-    # Scaling comes after dropping frames, which saves work, and before reversing, which holds all frames in memory.
+    clip = _source_frames(source, settings, treatment).filter("setpts", "PTS-STARTPTS")
+    samples = []
+    if treatment.repair:
+        clip = repair_scan(clip, treatment.repair, settings)
+    elif can_sample_scan():
+        copies = clip.filter_multi_output("split")
+        clip, samples = copies[0], [sample_scan(copies[1])]
+    if settings.launder:
+        clip = launder(clip, settings)
+    # Scaling and converting colours come after dropping frames, which saves work, and before reversing, which holds all
+    # frames in memory.
     clip = clip.filter("fps", fps=settings.fps, eof_action=at_end)
-    if alpha:
+    if treatment.kept:
+        # To fps, the first frame that is left out is still the end of the one before it, which would be there twice.
+        clip = clip.filter("trim", end_frame=max(1, round(treatment.kept_seconds * settings.fps)))
+    if treatment.alpha:
         clip = overlay_on_white(clip)
+    if treatment.repair:
+        clip = repair_colours(clip, treatment.repair)
     clip = clip.filter("scale", **_scaling(settings.short_side))
     # Older ffmpegs convert the colours but keep the source's tag, so the tag is set too.
     clip = clip.filter("setparams", colorspace="smpte170m", range="tv")
     # setsar: scaling rounds the sides, which would leave pixels a little off square.
     clip = clip.filter("setsar", "1").filter("format", "yuv420p")
+    if len(targets) == 1:
+        outputs = [_output(clip, targets[0], settings)]
+    else:
+        copies = clip.filter_multi_output("split")
+        outputs = [
+            _output(copies[0], targets[0], settings),
+            _output(copies[1].filter("reverse"), targets[1], settings),
+        ]
     # -progress: ffmpeg prints the number of frames written to stdout, which _frames_written reads. -debug_ts: it prints
     # the times of packets and frames, which read_source_log reads.
-    reports = ("-progress", "pipe:1", "-debug_ts")
-    if len(targets) == 1:
-        return _output(clip, targets[0], settings).global_args(*reports)
-    copies = clip.filter_multi_output("split")
-    forward = _output(copies[0], targets[0], settings)
-    backward = _output(copies[1].filter("reverse"), targets[1], settings)
-    return ffmpeg.merge_outputs(forward, backward).global_args(*reports)
+    return ffmpeg.merge_outputs(*outputs, *samples).global_args("-progress", "pipe:1", "-debug_ts")
 
 
 def _scaling(short_side: int) -> dict[str, str]:
@@ -481,7 +599,8 @@ def _check_result(outcome: FfmpegResult, log: SourceLog, header: SourceHeader, f
         raise UnusableSource("no frames")
     if outcome.code != 0:
         ended = outcome.crashed or outcome.code == TIMEOUT_EXIT_CODE
-        raise UnusableSource(f"cannot be decoded: {(not ended and log.failure()) or outcome.fault()}")
+        refusal = UnusableSource if ended else DamagedSource
+        raise refusal(f"cannot be decoded: {(not ended and log.failure()) or outcome.fault()}")
     if _seconds(header, frames, settings.fps) > settings.max_seconds:
         seconds = max(header.seconds, frames / settings.fps)
         raise UnusableSource(f"{seconds:.1f} s long, the limit is {settings.max_seconds:g} s (video.max_seconds)")

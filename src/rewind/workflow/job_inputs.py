@@ -76,10 +76,10 @@ def max_frames(job: Job) -> int:
 def cached_input(inputs: NamedList, frames: int) -> Path | None:
     """The cached features, or else the frame store, for a number of frames, among those of all candidates of a sweep.
 
-    A data set of vectors has one file for any number.
+    A data set of vectors has one file for any number, and so have traces of clips.
     """
-    if vectors := _input_paths(inputs, "vectors"):
-        return vectors[0]
+    if single := _input_paths(inputs, "vectors") or _input_paths(inputs, "traces"):
+        return single[0]
     features = {path.stem: path for path in _input_paths(inputs, "features")}
     stores = {path.parent.name: path for path in _input_paths(inputs, "store")}
     paths = features or stores

@@ -57,6 +57,7 @@ _STAGES: Mapping[str, Stage] = {
     "inventory": Stage(1),
     "video_shard": Stage(2, "originals"),
     "videos": Stage(3),
+    "traces": Stage(4, "originals"),
     # `clip` is found by its name.
     "encode_dataset": Stage(5, "items", roots=("rewind.models.clip", *_TORCH)),
     "vectors": Stage(6, "items", script="sources"),

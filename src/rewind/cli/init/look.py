@@ -17,6 +17,7 @@ from rewind.progress import track
 from rewind.video.ffmpeg import require_encoder
 from rewind.video.images import upright_rgb
 from rewind.video.sources import VIDEO_SUFFIXES, SourceFinder
+from rewind.video.traces import measure_series, read_source, reverse_series, trace_features
 from rewind.video.transcode import ClipReport, UnusableSource, transcode_clip
 
 MEDIA_FOLDERS = ("videos", "clips", "images")  # names of folders next to a table in which clips are looked for
@@ -35,6 +36,7 @@ class MediaReport:
         noted: id → what is unusual about a clip that can be used.
         same: groups of ids that have the same file, or files of the same content.
         own_reverse: ids of clips that were decoded and are the same played backwards, such as only one frame.
+        traces: of clips that were decoded, and of the same played backwards (:mod:`rewind.video.traces`).
     """
 
     folder: Path
@@ -47,6 +49,7 @@ class MediaReport:
     decoded: int = 0  # number of files
     same: list[list[str]] = field(default_factory=list)
     own_reverse: list[str] = field(default_factory=list)
+    traces: list[tuple[list[float], list[float]]] = field(default_factory=list)
 
 
 def inspect_media(data: UserData, videos: str, max_decoded: int, cores: int) -> MediaReport:
@@ -145,8 +148,10 @@ def _decode_sample(media: MediaReport, max_decoded: int, cores: int) -> None:
             report, own_reverse = _compare_with_reverse(media.files[name], Path(folder) / name, DECODE_SETTINGS)
             if own_reverse:  # at this size; what moves little is told apart at the size of data sets
                 own_reverse = _compare_with_reverse(media.files[name], Path(folder) / name, Video())[1]
-            if report.status == "ok" and report.reason:
-                media.noted[name] = report.reason
+            if report.status == "ok":
+                media.traces.append(_traces(media.files[name], report.scan))
+                if report.reason:
+                    media.noted[name] = report.reason
             fault = "" if report.status == "ok" else _explain_refusal(media.files[name], report.reason)
             return name, report.seconds, fault, own_reverse
 
@@ -156,6 +161,12 @@ def _decode_sample(media: MediaReport, max_decoded: int, cores: int) -> None:
                 media.broken[name] = fault
             elif media.items == "videos":
                 media.seconds.append(seconds)
+
+
+def _traces(source: Path, scan: str) -> tuple[list[float], list[float]]:
+    series = measure_series(read_source(source, scan, Video())[0])
+    forward, backward = trace_features(series), trace_features(reverse_series(series))
+    return [*forward.values()], [*backward.values()]
 
 
 def _compare_with_reverse(source: Path, stem: Path, settings: Video) -> tuple[ClipReport, bool]:

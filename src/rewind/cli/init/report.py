@@ -7,6 +7,9 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
+from rewind.analyses.artefacts import cross_validated
 from rewind.cli.init.look import MediaReport
 from rewind.cli.init.read import UserData, UserItem, has_same_words
 from rewind.cli.init.sizes import INSTALL_TOWERS, Machine
@@ -14,11 +17,14 @@ from rewind.config.dataset import Video
 from rewind.data.annotations import SPLITS, captions_like_no_value
 from rewind.data.caption_direction import words_alone_accuracy
 from rewind.errors import count_noun, first_lines
+from rewind.packaged import docs_page
 from rewind.ranking_metrics import CHANCE_ACCURACY
 from rewind.statistics.power import few_clusters_effect
 from rewind.tables.results import MIN_CLUSTERS_FOR_LETTERS
 
 EXPECTED_R1, BINARY_ACCURACY = 40.0, 75.0  # percent, about which differences are computed: nothing is trained yet
+_MIN_TRACED = 20  # clips, of which five folds have four each
+CONFIDENCE = 0.95
 _MIN_TEST_CLUSTERS = 2  # with fewer clusters there is no variance, and nothing can be said about differences
 
 
@@ -120,9 +126,26 @@ def _file_lines(data: UserData, media: MediaReport) -> Iterator[str]:
             f"{Video().fps:g} frames per second, which nothing can tell apart:"
         )
         yield first_lines([f"  {name}" for name in media.own_reverse])
+    yield from _artefacts_alone(media)
     if media.same:
         yield f"{count_noun(len(media.same), 'group')} of files with the same content:"
         yield first_lines([f"  {', '.join(group[:4])}{', …' if len(group) > 4 else ''}" for group in media.same])
+
+
+def _artefacts_alone(media: MediaReport) -> Iterator[str]:
+    """How often traces of filming and coding tell a clip from the same played backwards."""
+    if len(media.traces) < _MIN_TRACED:
+        return
+    forward, backward = (np.array(side) for side in zip(*media.traces, strict=True))
+    found = cross_validated(forward, backward, CONFIDENCE)
+    told = f"{found['estimate']:.0f}% [{found['low']:.0f}, {found['high']:.0f}] of {found['clips']:,} clips"
+    if found["low"] > CHANCE_ACCURACY:
+        yield (
+            f"artefacts of filming and coding alone tell a clip from the same played backwards in {told}: a method may "
+            f"have its score in binary from these ({docs_page('artefacts.md')})"
+        )
+    else:
+        yield f"not shown to be readable from artefacts of filming and coding: direction is told in {told}"
 
 
 def describe_test_power(data: UserData, unusable: set[str], settings: Sequence[str]) -> Iterator[str]:

@@ -31,7 +31,7 @@ def training_minutes(plan: StudyPlan, method: str) -> int:
 def blind_gpus(plan: StudyPlan, method: str) -> int:
     """GPUs of a job that encodes frames, unless their features are cached."""
     keys = plan.method(method)
-    return 0 if keys.model == "caption_only" or "visual" in keys.training.freeze else one_gpu(plan)
+    return 0 if keys.model == "caption_only" or keys.reads_traces or "visual" in keys.training.freeze else one_gpu(plan)
 
 
 def blind_minutes(plan: StudyPlan, method: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from rewind.config import Dataset, Study
 from rewind.config.dataset import EmbeddingsSource, MadeFrom
 from rewind.config.encoders import Encoding
-from rewind.data.groups import dataset_has_groups, group_file
+from rewind.data.groups import SENSITIVITY_GROUPS, dataset_has_groups, group_file
 from rewind.data.questions import has_answers, has_caption_pairs, has_foils, question_files, reader_names
 from rewind.errors import RewindError
 from rewind.registry import ENCODERS, FORMATS
@@ -102,6 +102,17 @@ class DatasetPlan:
         clips = [f"{self.folder}/videos/clips.csv", *self.shard_files("tar")]
         return {"shards": f"{self.folder}/videos/shards.csv", "clips": [Unwatched(path) for path in clips]}
 
+    # Traces of how clips were made
+
+    @property
+    def traces(self) -> str:
+        return f"{self.folder}/videos/traces.csv"
+
+    def trace_inputs(self) -> Files:
+        """What traces are measured in: source files, by the report of what became of them, and normalised clips."""
+        table = {"inventory": f"{self.folder}/videos/inventory.csv", "report": f"{self.folder}/videos/report.csv"}
+        return table | {"sources": self.packed_sources()} | self.clip_files()
+
     # Captions and groups
 
     def overlap_inventory(self) -> list[str]:
@@ -119,6 +130,10 @@ class DatasetPlan:
     def group_files(self) -> list[str]:
         """The CSV of groups that its file names, if any."""
         return user_files([group_file(self.keys)])
+
+    def sensitivity(self) -> Files:
+        """Where groups by sensitivity to time are read from, if they are asked for."""
+        return {"traces": self.traces} if self.keys.groups == SENSITIVITY_GROUPS else {}
 
     def group_keys(self) -> dict[str, Any]:
         included = {"name", "source", "reverse", "groups"}

@@ -18,9 +18,11 @@ def uses_features(plan: StudyPlan, method: str) -> bool:
 
 
 def cached_items(plan: StudyPlan, method: str, seed: int | None = None, frames: int | None = None) -> Files:
-    """What a run reads of items: vectors, features of a frozen tower, a frame store, or else clips."""
+    """What a run reads of items: vectors, traces, features of a frozen tower, a frame store, or else clips."""
     if vectors := vector_index(plan):
         return {"vectors": vectors}
+    if plan.method(method).reads_traces:
+        return {"traces": plan.dataset.traces}
     if uses_features(plan, method):
         trial = plan.keys.frames_sweep.seed if frames and plan.keys.frames_sweep else None
         return {"features": feature_caches(plan, method, seed, frames, trial)}
