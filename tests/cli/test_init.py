@@ -28,7 +28,7 @@ def test_a_table_of_clips_becomes_a_study_of_time(here, init):
     said = init("mine/clips.csv", look=None)
     study, dataset, annotations = sound()
     assert study.evaluation.settings == ["origin", "hard", "binary"] and dataset.reverse
-    assert list(study.methods) == ["meanP", "seqTransf", "caption_only", "clip_only", "chance"]
+    assert list(study.methods) == ["meanP", "seqTransf", "caption_only", "clip_only", "artefacts_only", "chance"]
     assert study.training.batch.twins_together
     assert study.backbone.architecture == "config/models/tiny.json" and study.pretraining, "no GPU: a small model"
     assert annotations.items["split"].value_counts().to_dict().keys() == {"train", "valid", "test"}
@@ -303,8 +303,12 @@ def test_the_page_is_followed_to_a_dry_run(here):
     command, *printed = shown.splitlines()
     done = subprocess.run([sys.executable, "-m", "rewind", *command.split()], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    ours = [line for line in done.stdout.splitlines() if not line.startswith("machine: ")]
-    assert ours == [line for line in printed if not line.startswith("machine: ")]
+    # Another encoder leaves other traces in the drawn clips.
+    ours, theirs = (
+        [re.sub(r"\d+% \[\d+, \d+\] of", "… of", line) for line in lines if not line.startswith("machine: ")]
+        for lines in (done.stdout.splitlines(), printed)
+    )
+    assert ours == theirs
     command = [sys.executable, "-m", "snakemake", "-n", "--cores", "1", "--config", "studies=[squares]"]
     planned = subprocess.run(command, capture_output=True, text=True)
     assert planned.returncode == 0, planned.stdout + planned.stderr

@@ -163,7 +163,7 @@ def finding(results: Results) -> Finding:
     rows = results.of("artefacts").set_index(["view", "family"])
     seen, source = rows.loc[("seen", ALL)], rows.loc[("source", ALL)]
     level = significance_level(results.confidence)
-    clips = f"{int(seen['clips']):,} test clips {VIEW_TITLES['seen']}"
+    clips = f"{int(seen['clips']):,} test clips as models see them"
     if seen["p"] < level and seen["estimate"] > CHANCE_ACCURACY:
         parts = [
             f"{family} {format_number(row['estimate'], _DIGITS)}%"
