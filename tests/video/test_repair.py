@@ -211,6 +211,27 @@ def test_without_the_filters_a_source_is_refused_with_the_remedy(
     assert not (tmp_path / "c.mp4").exists() and not (tmp_path / "c_rev.mp4").exists()
 
 
+# ---- With laundering -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["PQ", "HLG", "BT.2020", "interlaced", "telecine", "GIF", "one frame"])
+def test_every_source_can_be_laundered(kind: str, tmp_path: Path) -> None:
+    deep = {"PQ": "smpte2084", "HLG": "arib-std-b67", "BT.2020": "bt2020-10"}
+    if kind in deep:
+        source = grey(tmp_path / "s.mkv", 512, deep[kind])
+    elif kind == "GIF":
+        source = call(tmp_path / "s.gif", "-f", "lavfi", "-i", MOVING.format(rate=10))
+    else:
+        picture = {"interlaced": FIELDS, "telecine": FILM}.get(kind, MOVING + ",trim=end_frame=1")
+        source = drawn(tmp_path / "s.mkv", picture.format(order="tff" if kind == "interlaced" else "top", rate=25))
+    as_it_is = run(source, tmp_path, DROP)
+    laundered = run(source, tmp_path, DROP.model_copy(update={"launder": True}))
+    assert laundered.status == "ok" and laundered.reason == as_it_is.reason
+    assert laundered.frames == as_it_is.frames
+    forward, backward = frames_of(tmp_path / "c.mp4"), frames_of(tmp_path / "c_rev.mp4")
+    assert np.array_equal(forward, backward[::-1])
+
+
 # ---- A damaged end -------------------------------------------------------------------------------------------------
 
 

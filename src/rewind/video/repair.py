@@ -235,13 +235,15 @@ def repair_colours(clip: Any, source: SourceFormat) -> Any:
     """Filters that bring HDR and BT.2020 to BT.709 as RGB of 8 bits. They look at one frame at a time."""
     if source.transfer not in _HDR and not _is_wide(source):
         return clip
-    # What the header leaves out is what goes with these: zscale converts nothing from or to unknown colours.
-    stated = {
-        "tin": source.transfer or "bt709",
-        "pin": source.primaries or "bt2020",
-        "min": source.matrix or "bt2020nc",
-    }
-    clip = clip.filter("zscale", **stated, t="linear", npl=_WHITE_NITS).filter("format", "gbrpf32le")
+    # What the header leaves out is what goes with these, and other filters lose what it says: zscale converts nothing from
+    # or to unknown colours.
+    clip = clip.filter(
+        "setparams",
+        color_trc=source.transfer or "bt709",
+        color_primaries=source.primaries or "bt2020",
+        colorspace=source.matrix or "bt2020nc",
+    )
+    clip = clip.filter("zscale", t="linear", npl=_WHITE_NITS).filter("format", "gbrpf32le")
     clip = clip.filter("zscale", p="bt709")
     # clip: what is brighter than white becomes white, in its hue. Softer curves darken white, or depend on the
     # brightness that a file states, which may differ from frame to frame. desat=0: with ffmpeg's default, greys from
