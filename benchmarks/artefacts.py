@@ -34,7 +34,7 @@ from rewind.video.transcode import transcode_clip
 
 WIDTH, HEIGHT, FRAMES, FPS = 256, 192, 120, 25
 COLUMNS = (
-    *("format", "remedy", "clips", "usable", "seen", "seen_low", "seen_high", "source", "source_low", "source_high"),
+    *("format", "remedy", "clips", "usable", "seen", "seen_low", "seen_high", "own", "own_low", "own_high"),
     *("transcoding", "traces", "note"),
 )
 
@@ -188,7 +188,8 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
             for view in VIEWS:
                 values = usable[[name for name in usable if name.startswith(f"{view}.")]].to_numpy(float)
                 told = cross_validated(*np.split(values, 2), 0.95)
-                row |= {view: told["estimate"], f"{view}_low": told["low"], f"{view}_high": told["high"]}
+                name = "own" if view == "source" else view
+                row |= {name: told["estimate"], f"{name}_low": told["low"], f"{name}_high": told["high"]}
         seconds = {name: usable[name].mean() for name in ("transcoding", "traces")}
         found.append(row | seconds | {"note": part["note"].mode().iloc[0]})
     return pd.DataFrame(found, columns=list(COLUMNS))
@@ -199,9 +200,9 @@ def table_text(table: pd.DataFrame) -> str:
     lines = ["| source | remedy | as models see it | at its own size | note |", "| --- | --- | --- | --- | --- |"]
     for row in table.itertuples():
         seen = f"{row.seen:.0f} [{row.seen_low:.0f}, {row.seen_high:.0f}]"
-        source = f"{row.source:.0f} [{row.source_low:.0f}, {row.source_high:.0f}]" if row.remedy != "launder" else ""
+        own = f"{row.own:.0f} [{row.own_low:.0f}, {row.own_high:.0f}]" if row.remedy != "launder" else ""
         note = row.note if isinstance(row.note, str) else ""  # an empty cell is read as NaN
-        lines.append(f"| {row.format} | {row.remedy} | {seen} | {source} | {note} |")
+        lines.append(f"| {row.format} | {row.remedy} | {seen} | {own} | {note} |")
     return "\n".join(lines)
 
 
