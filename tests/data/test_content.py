@@ -81,7 +81,10 @@ def test_a_resumed_shard_keeps_its_hashes_and_an_old_one_gets_them(inventory):
     made = {path: path.stat().st_mtime_ns for path in out.glob("*.png")}
     assert prepare_report(rows, out, Image(short_side=24), "code", 1).equals(first)
     assert {path: path.stat().st_mtime_ns for path in made} == made, "nothing was made anew"
-    assert make(inventory).equals(first.fillna("")) and make(inventory).equals(first.fillna("")), "nor in a shard"
+    first = first.astype(object).fillna("")
+    for _ in range(2):
+        again = make(inventory).astype(object).fillna("")  # read from a file, in which what is empty has no type
+        assert again.equals(first), "nor in a shard"
 
 
 def test_other_pixels_are_another_content(inventory, tmp_path):

@@ -103,6 +103,8 @@ def test_every_stage_of_it_was_watched(finished):
     on_request = {"trec", "submission", "efficiency"}
     others = {
         "frames",
+        "traces",
+        "artefacts_table",
         "answers",
         "foils",
         "encode_foil_texts",
