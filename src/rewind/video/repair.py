@@ -235,8 +235,8 @@ def repair_colours(clip: Any, source: SourceFormat) -> Any:
     """Filters that bring HDR and BT.2020 to BT.709 as RGB of 8 bits. They look at one frame at a time."""
     if source.transfer not in _HDR and not _is_wide(source):
         return clip
-    # What the header leaves out is what goes with these, and other filters lose what it says: zscale converts nothing from
-    # or to unknown colours.
+    # What the header leaves out is what goes with these, and other filters lose what it says: zscale converts nothing
+    # from or to unknown colours.
     clip = clip.filter(
         "setparams",
         color_trc=source.transfer or "bt709",
