@@ -87,7 +87,7 @@ def test_a_fault_of_the_machine_fails_the_job_and_no_clip(
 ) -> None:
     """A full disk or a killed ffmpeg must not brand a good clip for ever."""
     make(tmp_path / "0.mp4")
-    monkeypatch.setattr("rewind.video.transcode.run_ffmpeg", lambda graph, limit: MACHINES[kind])
+    monkeypatch.setattr("rewind.video.transcode.run_ffmpeg", lambda *given: MACHINES[kind])
     with refusal("0.mp4"):
         prepare_report(rows(tmp_path, "0"), tmp_path / "out", SMALL, "code", workers=1)
     monkeypatch.undo()
@@ -96,7 +96,7 @@ def test_a_fault_of_the_machine_fails_the_job_and_no_clip(
 
 def test_a_decoder_that_crashes_does_so_because_of_the_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path / "0.mp4")
-    monkeypatch.setattr("rewind.video.transcode.run_ffmpeg", lambda graph, limit: ffmpeg.FfmpegResult(-11, "", ()))
+    monkeypatch.setattr("rewind.video.transcode.run_ffmpeg", lambda *given: ffmpeg.FfmpegResult(-11, "", ()))
     report = prepare_report(rows(tmp_path, "0"), tmp_path / "out", SMALL, "code", workers=1)
     assert report["status"].tolist() == ["failed"]
     expect_message(report["reason"][0])

@@ -51,9 +51,6 @@ class ArtefactsOnly(BlindBaseline):
         scores = direction_scores(traces, self.weight.cpu().numpy(), 0.0)
         return {"items": torch.from_numpy(scores).to(batch["frames"].device)[:, None]}
 
-    def similarity(self, text: Features, items: Features) -> Tensor:
-        return (text["text"] @ items["items"].T).float()
-
 
 def _traces(split: DirectedSplit, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Traces (n, F) of the clips of which both directions are described, and which of them run backward."""

@@ -59,6 +59,10 @@ class BlindBaseline(Retriever):
         """Fit on the training split; choose on validation. Frames are features of the backbone, if it has one."""
         raise NotImplementedError
 
+    def similarity(self, text: Features, items: Features) -> Tensor:
+        """The product of ``text`` (n, D) and ``items`` (m, D), float32 (n, m)."""
+        return (text["text"] @ items["items"].T).float()
+
     def _best(
         self, candidates: tuple[float, ...], fit: Callable[[float], object], validate: Validate, score: str
     ) -> None:
@@ -151,9 +155,6 @@ class CaptionOnly(BlindBaseline):
         """Ones, ``items`` (n, 1): all clips are the same to it."""
         return {"items": _ones(next(iter(batch.values())))}
 
-    def similarity(self, text: Features, items: Features) -> Tensor:
-        return (text["text"] @ items["items"].T).float()
-
 
 # ---- model: clip_only – a linear probe for the direction, on features of all frames of frozen towers ----------------
 
@@ -196,9 +197,6 @@ class ClipOnly(BlindBaseline):
         sequence = frame_sequence(frames.float().cpu().numpy(), batch["mask"].cpu().numpy(), PROBE_POSITIONS)
         scores = direction_scores(sequence, self.weight.cpu().numpy(), float(self.bias))
         return {"items": torch.from_numpy(scores).to(frames.device)[:, None]}
-
-    def similarity(self, text: Features, items: Features) -> Tensor:
-        return (text["text"] @ items["items"].T).float()
 
 
 def _clip_features(split: DirectedSplit, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -243,9 +241,6 @@ class BlindProduct(BlindBaseline):
     def encode_items(self, batch: Features) -> Features:
         return self.clips.encode_items(batch)
 
-    def similarity(self, text: Features, items: Features) -> Tensor:
-        return (text["text"] @ items["items"].T).float()
-
 
 # ---- model: single_frame – the caption against one frame, by the cosine of the towers ------------------------------
 
@@ -276,9 +271,6 @@ class SingleFrame(BlindBaseline):
         last = (batch["mask"].sum(dim=1).to(frames.device) - 1).clamp(min=0)
         shown = frames[torch.arange(len(frames), device=frames.device), (self.moment * last).round().long()]
         return {"items": F.normalize(self.backbone.encode_frames(shown).float(), dim=-1)}
-
-    def similarity(self, text: Features, items: Features) -> Tensor:
-        return text["text"] @ items["items"].T
 
 
 # ---- Building them ---------------------------------------------------------------------------------------------------

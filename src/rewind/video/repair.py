@@ -1,7 +1,7 @@
 """What a source is before it is normalised, and what is repaired: interlaced and telecined scan, HDR and wide colours.
 
-``read_source_format`` reads the source from ffmpeg's messages, ``repair_filters`` repairs its frames and
-``repair_note`` says so in the report. What a file states about its scan is often wrong, so that is measured
+``read_source_format`` reads the source from ffmpeg's messages, ``repair_scan`` and ``repair_colours`` repair its
+frames, and ``repair_note`` says so in the report. What a file states about its scan is often wrong, so that is measured
 (``sample_scan``); what it states about its colours cannot be measured, and is believed.
 """
 
@@ -274,16 +274,8 @@ def launder(clip: Any, settings: Video) -> Any:
 # ---- All of it -----------------------------------------------------------------------------------------------------
 
 
-def repair_filters(clip: Any, source: SourceFormat, settings: Video) -> Any:
-    """Append the filters that repair ``source`` to an ffmpeg-python stream of all its frames, at its own size.
-
-    Where most frames are dropped, :func:`repair_scan` before and :func:`repair_colours` after that give the same.
-    """
-    return repair_colours(repair_scan(clip, source, settings), source)
-
-
 def needs_repair(source: SourceFormat, settings: Video) -> bool:
-    """Whether :func:`repair_filters` changes anything."""
+    """Whether :func:`repair_scan` or :func:`repair_colours` changes anything."""
     return bool(_needed_filters(source, settings))
 
 

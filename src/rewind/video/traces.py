@@ -338,7 +338,7 @@ def measure_clip(row: Mapping[str, Any], folder: Path, settings: Video) -> list[
     item = str(row["item_id"])
     frames, keys = read_source(Path(row["source"]), row.get("scan") or "", settings)
     shown = read_shown(folder / f"{item}.mp4")
-    series = {"seen": measure_series(cut_out(shown)), "source": measure_series(frames)}
+    series = _both_views(shown, frames)
     facts = {
         "time_sensitivity": round(time_sensitivity(shown), 3),
         **clip_facts(shown),
@@ -350,11 +350,14 @@ def measure_clip(row: Mapping[str, Any], folder: Path, settings: Video) -> list[
         rows.append({"item_id": twin_of(item), **facts, **_features({v: reverse_series(s) for v, s in series.items()})})
     elif row["twin"] == "mapped":
         path = Path(row["reversed_source"])
-        own, _ = read_source(path, inspect_source(path, settings).scan, settings)
-        shown = read_shown(folder / f"{twin_of(item)}.mp4")
-        series = {"seen": measure_series(cut_out(shown)), "source": measure_series(own)}
+        frames, _ = read_source(path, inspect_source(path, settings).scan, settings)
+        series = _both_views(read_shown(folder / f"{twin_of(item)}.mp4"), frames)
         rows.append({"item_id": twin_of(item), **facts, **_features(series)})
     return rows
+
+
+def _both_views(shown: np.ndarray, frames: np.ndarray) -> dict[str, Series]:
+    return {"seen": measure_series(cut_out(shown)), "source": measure_series(frames)}
 
 
 def _features(series: Mapping[str, Series]) -> dict[str, float]:

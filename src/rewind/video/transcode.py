@@ -454,11 +454,10 @@ def _run_until_believed(
 ) -> FfmpegResult:
     """Run ffmpeg; a result that failed is the file's own fault. One of the machine raises RewindError or OSError."""
     limit = _time_limit(settings)
-    options = () if stop_at_errors else (False,)
-    outcome = run_ffmpeg(graph, limit, *options)
+    outcome = run_ffmpeg(graph, limit, stop_at_errors)
     if outcome.code not in (0, TIMEOUT_EXIT_CODE) and not outcome.was_stopped:
         _check_machine(source, targets, settings, read_header(outcome.messages))
-        outcome = run_ffmpeg(graph, limit, *options)
+        outcome = run_ffmpeg(graph, limit, stop_at_errors)
     if outcome.was_stopped:
         raise system_fault(source, outcome.fault())
     return outcome

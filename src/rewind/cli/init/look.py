@@ -36,7 +36,7 @@ class MediaReport:
         noted: id → what is unusual about a clip that can be used.
         same: groups of ids that have the same file, or files of the same content.
         own_reverse: ids of clips that were decoded and are the same played backwards, such as only one frame.
-        traces: of clips that were decoded, and of the same played backwards (:mod:`rewind.video.traces`).
+        traces: id → those of a clip that was decoded, and of the same played backwards (:mod:`rewind.video.traces`).
     """
 
     folder: Path
@@ -49,7 +49,7 @@ class MediaReport:
     decoded: int = 0  # number of files
     same: list[list[str]] = field(default_factory=list)
     own_reverse: list[str] = field(default_factory=list)
-    traces: list[tuple[list[float], list[float]]] = field(default_factory=list)
+    traces: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
 
 
 def inspect_media(data: UserData, videos: str, max_decoded: int, cores: int) -> MediaReport:
@@ -149,7 +149,7 @@ def _decode_sample(media: MediaReport, max_decoded: int, cores: int) -> None:
             if own_reverse:  # at this size; what moves little is told apart at the size of data sets
                 own_reverse = _compare_with_reverse(media.files[name], Path(folder) / name, Video())[1]
             if report.status == "ok":
-                media.traces.append(_traces(media.files[name], report.scan))
+                media.traces[name] = _traces(media.files[name], report.scan)
                 if report.reason:
                     media.noted[name] = report.reason
             fault = "" if report.status == "ok" else _explain_refusal(media.files[name], report.reason)

@@ -119,7 +119,7 @@ def _file_lines(data: UserData, media: MediaReport) -> Iterator[str]:
         yield first_lines(unusable)
     if media.noted:
         yield f"{count_noun(len(media.noted), 'clip')} can be used, with a note (also in videos/report.csv):"
-        yield first_lines([f"  {name}: {note}" for name, note in media.noted.items()])
+        yield first_lines([f"  {name}: {media.noted[name]}" for name in media.files if name in media.noted])
     if media.own_reverse and any(data.items[name].reverse for name in media.own_reverse):
         yield (
             f"{count_noun(len(media.own_reverse), 'clip is', 'clips are')} the same played backwards, at "
@@ -136,7 +136,9 @@ def _artefacts_alone(media: MediaReport) -> Iterator[str]:
     """How often traces of filming and coding tell a clip from the same played backwards."""
     if len(media.traces) < _MIN_TRACED:
         return
-    forward, backward = (np.array(side) for side in zip(*media.traces, strict=True))
+    # In the order of the files, whichever was decoded first: folds, and so the figure, depend on it.
+    traced = [media.traces[name] for name in media.files if name in media.traces]
+    forward, backward = (np.array(side) for side in zip(*traced, strict=True))
     found = cross_validated(forward, backward, CONFIDENCE)
     told = f"{found['estimate']:.0f}% [{found['low']:.0f}, {found['high']:.0f}] of {found['clips']:,} clips"
     if found["low"] > CHANCE_ACCURACY:
