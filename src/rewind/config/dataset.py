@@ -699,9 +699,9 @@ class Video(ConfigModel, affects="data"):
     )
     launder: bool = config_field(
         False,
-        "Show each frame as a mean over the time from the frame before to the frame after, in which traces of key "
-        "frames and copied noise, by which the direction can be told, even out (docs/artefacts.md). It blurs what "
-        "moves.",
+        "Show each frame as a mean over the time around it, three intervals long, in which traces of key frames and "
+        "copied noise, by which the direction can be told, even out, and without small drifts of brightness "
+        "(docs/artefacts.md). It blurs what moves, and clips have two or three frames less.",
         legacy_default=False,
     )
     drop_damaged_end: int = config_field(

@@ -7,6 +7,7 @@ frames, and ``repair_note`` says so in the report. What a file states about its 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ffmpeg
+import numpy as np
 import pandas as pd
 
 from rewind.config.dataset import Video
@@ -255,20 +257,67 @@ def repair_colours(clip: Any, source: SourceFormat) -> Any:
 # ---- Laundering ----------------------------------------------------------------------------------------------------
 # What remains of how a source was coded (docs/artefacts.md): frames are sharper right after a key frame, and noise is
 # copied forward. A mean over neighbouring frames with weights that fall off alike to both sides has no direction of its
-# own, and over two intervals of the normalised clip it evens out key frames that come every half second or so.
+# own, and evens out key frames that come every half second or so. A Hann window over three intervals of the normalised
+# clip lets through less of that rhythm than a triangle over two. With rarer key frames brightness drifts instead, by
+# less than a step: small deviations of a frame's mean are taken out.
 
 _LAUNDER_STEPS = 8  # frames to an interval of the normalised clip
+_LAUNDER_INTERVALS = 3  # of a window
+# A clip begins with a key frame, and ends anywhere: what whole windows leave over, 0 to 7 frames, would all be at its
+# end. With half of that at the start neither end is favoured.
+_LAUNDER_FROM = _LAUNDER_STEPS // 2
+LAUNDERED_AWAY = 3
+"""Frames of a normalised clip, at most, that lie beyond all windows."""
 
 
-def launder(clip: Any, settings: Video) -> Any:
-    """Filters that show each moment as a mean over the time from the frame before to the frame after, triangular."""
-    weights = [*range(1, _LAUNDER_STEPS), *range(_LAUNDER_STEPS, 0, -1)]
+def launder(clip: Any, settings: Video, seconds: float, short: bool) -> Any:
+    """Filters that show moments of a clip, ``fps`` a second, as means over the time around each.
+
+    Where no whole window fits, nothing is left: the clip has two frames less, or :data:`LAUNDERED_AWAY`.
+
+    Args:
+        seconds: where the clip is to end; 0: with the source.
+        short: of a clip that is shorter than a window, show one mean, as if its last frame went on.
+    """
+    length = _LAUNDER_STEPS * _LAUNDER_INTERVALS - 1
+    # Halves are the same texts: that of a computed window differ by rounding.
+    half = [f"{math.sin(math.pi * at / (length + 1)) ** 2:.6f}" for at in range(1, length // 2 + 1)]
     clip = clip.filter("fps", fps=_LAUNDER_STEPS * settings.fps)
-    # tmix looks back, and takes the first frame for those before it. The last frame, repeated, is for those behind the
-    # end, so that both ends are treated alike.
-    clip = clip.filter("tpad", stop=_LAUNDER_STEPS - 1, stop_mode="clone")
-    clip = clip.filter("tmix", frames=len(weights), weights=" ".join(map(str, weights)))
-    return clip.filter("trim", start_frame=_LAUNDER_STEPS - 1).filter("setpts", "PTS-STARTPTS")
+    if seconds:
+        clip = clip.filter("trim", end_frame=max(1, round(seconds * _LAUNDER_STEPS * settings.fps)))
+    if short:
+        clip = clip.filter("tpad", stop=length, stop_mode="clone")
+    # tmix looks back: the first whole window is that of its last frame.
+    clip = clip.filter("tmix", frames=length, weights=" ".join((*half, "1", *reversed(half))))
+    where = {"start_frame": length - 1, "end_frame": length} if short else {"start_frame": length - 1 + _LAUNDER_FROM}
+    clip = clip.filter("trim", **where).filter("select", f"not(mod(n,{_LAUNDER_STEPS}))")
+    return clip.filter("setpts", f"N/({settings.fps}*TB)")
+
+
+_SMALL_STEPS = 2.0  # of 255; a key frame among predicted ones differs by half a step
+_DITHER = (0.7548776662466927, 0.5698402909980532)  # powers of the plastic number, whose multiples fill a square evenly
+
+
+def level_means(plane: np.ndarray) -> np.ndarray:
+    """A plane of a clip, uint8 (T, H, W), in which every frame's mean is nearer to the clip's median by two steps.
+
+    A soft threshold (Donoho, De-noising by soft-thresholding, 1995): drifts by less vanish, fades and flashes stay. A
+    part of a step is added by dithering, with one pattern for all frames, so that a frame with a mean of its own still
+    mirrors its twin's.
+
+    >>> clip = np.stack([np.full((8, 8), level, np.uint8) for level in (99, 100, 100, 100, 140)])
+    >>> level_means(clip)[:, 0, 0].tolist()
+    [100, 100, 100, 100, 138]
+    """
+    means = plane.mean(axis=(1, 2), dtype=np.float64)
+    deviation = means - np.median(means)
+    wanted = np.sign(deviation) * np.maximum(np.abs(deviation) - _SMALL_STEPS, 0)
+    across, down = (part * np.arange(1, side + 1) for part, side in zip(_DITHER, plane.shape[:0:-1], strict=True))
+    dither = (across + down[:, None]) % 1
+    levelled = np.empty_like(plane)
+    for at, step in enumerate(wanted - deviation):
+        levelled[at] = np.clip(np.floor(plane[at] + step + dither), 0, 255)
+    return levelled
 
 
 # ---- All of it -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import ffmpeg
+import numpy as np
 
 from rewind.config.dataset import Video
 from rewind.errors import RewindError
@@ -34,9 +35,11 @@ from rewind.video.ffmpeg import (
 )
 from rewind.video.frames import open_file_frames
 from rewind.video.repair import (
+    LAUNDERED_AWAY,
     SourceFormat,
     can_sample_scan,
     launder,
+    level_means,
     missing_filters,
     needs_repair,
     read_source_format,
@@ -320,6 +323,7 @@ class _Transcoded:
 
 def _encode(source: Path, targets: list[Path], settings: Video, item_id: str) -> ClipReport:
     """Encode ``source`` forward to the first of ``targets`` and, if there is a second, reversed to that one."""
+    wanted, settings = settings, settings.model_copy(update={"qp": _LOSSLESS}) if settings.launder else settings
     # At first as if it were opaque, progressive and without HDR, which nearly all sources are: they are decoded once.
     treatment, dropped = _Treatment(), 0
     try:
@@ -339,12 +343,14 @@ def _encode(source: Path, targets: list[Path], settings: Video, item_id: str) ->
     if len(sizes) != 1:
         raise UnusableSource("the clip and its twin differ in size")
     width, height = sizes.pop()
+    if settings.launder:
+        _write_levelled(targets, width, height, wanted)
     notes = (transparency, repair_note(pictures, settings), _dropped_note(dropped), done.damage)
     return ClipReport(
         item_id=item_id,
         status="ok",
         reason="; ".join(filter(None, notes)),
-        seconds=_seconds(done.header, done.frames, settings.fps),
+        seconds=_seconds(done.header, done.frames, settings),
         source_width=done.header.width,
         source_height=done.header.height,
         source_fps=done.header.fps,
@@ -370,8 +376,10 @@ def _run_transcoding(
     """Write ``targets``. Damage of what is dropped at the end of the source is expected, other damage is not."""
     graph = _graph(source, targets, settings, "round", treatment)
     outcome = _run_until_believed(graph, source, targets, settings, not treatment.kept)
-    if outcome.code == 0 and not _frames_written(outcome):
-        # Shorter than half a frame's time: the fps filter rounds it away. Keep its one frame instead.
+    nothing = outcome.code == 0 or any("before EOF" in text for text in outcome.errors())
+    if nothing and not _frames_written(outcome):
+        # Shorter than half a frame's time: the fps filter rounds it away. Keep its one frame instead. Or shorter than
+        # what is laundered into one frame.
         graph = _graph(source, targets, settings, "pass", treatment)
         outcome = _run_until_believed(graph, source, targets, settings, not treatment.kept)
     header, frames = read_header(outcome.messages), _frames_written(outcome)
@@ -401,6 +409,34 @@ def _transparency_note(source: Path, targets: list[Path], alpha: AlphaChannel, s
     if outcome.code != 0:
         raise UnusableSource(f"its transparency cannot be decoded: {outcome.fault()}")
     return TRANSPARENCY_NOTE if is_transparent(outcome.output) else ""
+
+
+_LOSSLESS = 0  # quantiser
+
+
+def _write_levelled(targets: list[Path], width: int, height: int, settings: Video) -> None:
+    """Put clips of which every frame has a levelled mean in place of lossless ones."""
+    planes = [(height, width), (height // 2, width // 2), (height // 2, width // 2)]  # yuv420p
+    with tempfile.TemporaryDirectory(dir=targets[0].parent, prefix=".level-") as folder:
+        frames = Path(folder) / "frames.yuv"
+        raw = {"f": "rawvideo", "pix_fmt": "yuv420p"}
+        clip = input_stream(targets[0], settings.max_seconds + 2 / settings.fps)
+        _run_on_own_clip(ffmpeg.output(clip, f"file:{frames}", fps_mode="passthrough", **raw), targets[0], settings)
+        ends = np.cumsum([down * across for down, across in planes])
+        parts = np.split(np.fromfile(frames, np.uint8).reshape(-1, ends[-1]), ends[:-1], axis=1)
+        levelled = [
+            level_means(part.reshape(-1, *size)).reshape(part.shape) for part, size in zip(parts, planes, strict=True)
+        ]
+        np.concatenate(levelled, axis=1).tofile(frames)
+        clip = ffmpeg.input(f"file:{frames}", framerate=settings.fps, video_size=(width, height), **raw)
+        clip = _as_stored(clip["v"])
+        _run_on_own_clip(ffmpeg.merge_outputs(*_outputs(clip, targets, settings)), targets[0], settings)
+
+
+def _run_on_own_clip(graph: Any, clip: Path, settings: Video) -> None:
+    outcome = run_ffmpeg(graph, _time_limit(settings))
+    if outcome.code:
+        raise system_fault(clip, f"what ffmpeg wrote cannot be coded once more ({outcome.fault()})")
 
 
 # ---- A damaged end -------------------------------------------------------------------------------------------------
@@ -522,11 +558,11 @@ def _graph(source: Path, targets: list[Path], settings: Video, at_end: str, trea
         copies = clip.filter_multi_output("split")
         clip, samples = copies[0], [sample_scan(copies[1])]
     if settings.launder:
-        clip = launder(clip, settings)
+        clip = launder(clip, settings, treatment.kept_seconds, short=at_end == "pass")
     # Scaling and converting colours come after dropping frames, which saves work, and before reversing, which holds all
     # frames in memory.
     clip = clip.filter("fps", fps=settings.fps, eof_action=at_end)
-    if treatment.kept:
+    if treatment.kept and not settings.launder:
         # To fps, the first frame that is left out is still the end of the one before it, which would be there twice.
         clip = clip.filter("trim", end_frame=max(1, round(treatment.kept_seconds * settings.fps)))
     if treatment.alpha:
@@ -534,21 +570,24 @@ def _graph(source: Path, targets: list[Path], settings: Video, at_end: str, trea
     if treatment.repair:
         clip = repair_colours(clip, treatment.repair)
     clip = clip.filter("scale", **_scaling(settings.short_side))
-    # Older ffmpegs convert the colours but keep the source's tag, so the tag is set too.
-    clip = clip.filter("setparams", colorspace="smpte170m", range="tv")
-    # setsar: scaling rounds the sides, which would leave pixels a little off square.
-    clip = clip.filter("setsar", "1").filter("format", "yuv420p")
-    if len(targets) == 1:
-        outputs = [_output(clip, targets[0], settings)]
-    else:
-        copies = clip.filter_multi_output("split")
-        outputs = [
-            _output(copies[0], targets[0], settings),
-            _output(copies[1].filter("reverse"), targets[1], settings),
-        ]
+    outputs = _outputs(_as_stored(clip), targets, settings)
     # -progress: ffmpeg prints the number of frames written to stdout, which _frames_written reads. -debug_ts: it prints
     # the times of packets and frames, which read_source_log reads.
     return ffmpeg.merge_outputs(*outputs, *samples).global_args("-progress", "pipe:1", "-debug_ts")
+
+
+def _as_stored(clip: Any) -> Any:
+    # Older ffmpegs convert the colours but keep the source's tag, so the tag is set too.
+    clip = clip.filter("setparams", colorspace="smpte170m", range="tv")
+    # setsar: scaling rounds the sides, which would leave pixels a little off square.
+    return clip.filter("setsar", "1").filter("format", "yuv420p")
+
+
+def _outputs(clip: Any, targets: list[Path], settings: Video) -> list[Any]:
+    if len(targets) == 1:
+        return [_output(clip, targets[0], settings)]
+    copies = clip.filter_multi_output("split")
+    return [_output(copies[0], targets[0], settings), _output(copies[1].filter("reverse"), targets[1], settings)]
 
 
 def _scaling(short_side: int) -> dict[str, str]:
@@ -600,17 +639,19 @@ def _check_result(outcome: FfmpegResult, log: SourceLog, header: SourceHeader, f
         ended = outcome.crashed or outcome.code == TIMEOUT_EXIT_CODE
         refusal = UnusableSource if ended else DamagedSource
         raise refusal(f"cannot be decoded: {(not ended and log.failure()) or outcome.fault()}")
-    if _seconds(header, frames, settings.fps) > settings.max_seconds:
+    if _seconds(header, frames, settings) > settings.max_seconds:
         seconds = max(header.seconds, frames / settings.fps)
         raise UnusableSource(f"{seconds:.1f} s long, the limit is {settings.max_seconds:g} s (video.max_seconds)")
     if not frames:
         raise UnusableSource("no frames")
 
 
-def _seconds(header: SourceHeader, frames: int, fps: float) -> float:
+def _seconds(header: SourceHeader, frames: int, settings: Video) -> float:
     """The header's length if the frames agree with it; it may be absent, or count sound or a late start."""
-    decoded = frames / fps
-    return header.seconds if abs(header.seconds - decoded) <= 1 / fps else round(decoded, 3)
+    away = LAUNDERED_AWAY if settings.launder else 0
+    if -1 <= header.seconds * settings.fps - frames <= 1 + away:
+        return header.seconds
+    return round((frames + away) / settings.fps, 3)
 
 
 def _frames_written(outcome: FfmpegResult) -> int:
