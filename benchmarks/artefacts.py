@@ -197,21 +197,21 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
 
 def table_text(table: pd.DataFrame) -> str:
     """Markdown: a row for each format and remedy."""
-    lines = ["| source | remedy | as models see it | at its own size | note |", "| --- | --- | --- | --- | --- |"]
+    heads = ("source", "remedy", "clips", "as models see it", "at its own size", "note")
+    lines = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * len(heads))} |"]
     for row in table.itertuples():
         seen = f"{row.seen:.0f} [{row.seen_low:.0f}, {row.seen_high:.0f}]"
         own = f"{row.own:.0f} [{row.own_low:.0f}, {row.own_high:.0f}]" if row.remedy != "launder" else ""
         note = row.note if isinstance(row.note, str) else ""  # an empty cell is read as NaN
-        lines.append(f"| {row.format} | {row.remedy} | {seen} | {own} | {note} |")
+        lines.append(f"| {row.format} | {row.remedy} | {row.usable} | {seen} | {own} | {note} |")
     return "\n".join(lines)
 
 
 def published(table: pd.DataFrame) -> dict[str, str]:
     """What documents print (``python tools/publish artefacts``)."""
-    spent = table[["transcoding", "traces"]].mean()
+    spent = table.loc[table["remedy"] == "as set", ["transcoding", "traces"]].mean()
     return {
         "table": table_text(table),
-        "clips": f"{table['clips'].min():,}",
         "transcoding": f"{spent['transcoding']:.2f}",
         "traces": f"{spent['traces']:.2f}",
     }
@@ -221,6 +221,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clips", type=int, default=200)
     parser.add_argument("--formats", nargs="*", default=list(FORMATS), choices=list(FORMATS))
+    parser.add_argument("--add", action="store_true", help="keep the rows of other formats that --out has")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("results/artefacts.csv"))
     options = parser.parse_args()
@@ -229,7 +230,11 @@ def main() -> None:
         for part in pool.map(partial(measure, names=options.formats), range(options.clips)):
             rows += part
             progress.advance()
-    write_csv(options.out, summarise(pd.DataFrame(rows)))
+    table = summarise(pd.DataFrame(rows))
+    if options.add:
+        before = pd.read_csv(options.out)
+        table = pd.concat([before[~before["format"].isin(options.formats)], table], ignore_index=True)
+    write_csv(options.out, table)
     print(table_text(pd.read_csv(options.out)))
 
 

@@ -261,36 +261,34 @@ def repair_colours(clip: Any, source: SourceFormat) -> Any:
 # clip lets through less of that rhythm than a triangle over two. With rarer key frames brightness drifts instead, by
 # less than a step: small deviations of a frame's mean are taken out.
 
-_LAUNDER_STEPS = 8  # frames to an interval of the normalised clip
+LAUNDER_STEPS = 8
+"""Frames to an interval of the normalised clip, over which means are taken."""
 _LAUNDER_INTERVALS = 3  # of a window
 # A clip begins with a key frame, and ends anywhere: what whole windows leave over, 0 to 7 frames, would all be at its
 # end. With half of that at the start neither end is favoured.
-_LAUNDER_FROM = _LAUNDER_STEPS // 2
+_LAUNDER_FROM = LAUNDER_STEPS // 2
 LAUNDERED_AWAY = 3
 """Frames of a normalised clip, at most, that lie beyond all windows."""
 
 
-def launder(clip: Any, settings: Video, seconds: float, short: bool) -> Any:
+def launder(clip: Any, settings: Video, short: bool) -> Any:
     """Filters that show moments of a clip, ``fps`` a second, as means over the time around each.
 
     Where no whole window fits, nothing is left: the clip has two frames less, or :data:`LAUNDERED_AWAY`.
 
     Args:
-        seconds: where the clip is to end; 0: with the source.
+        clip: as it would be stored, with :data:`LAUNDER_STEPS` times as many frames a second.
         short: of a clip that is shorter than a window, show one mean, as if its last frame went on.
     """
-    length = _LAUNDER_STEPS * _LAUNDER_INTERVALS - 1
-    # Halves are the same texts: that of a computed window differ by rounding.
+    length = LAUNDER_STEPS * _LAUNDER_INTERVALS - 1
+    # Halves are the same texts: those of a computed window differ by rounding.
     half = [f"{math.sin(math.pi * at / (length + 1)) ** 2:.6f}" for at in range(1, length // 2 + 1)]
-    clip = clip.filter("fps", fps=_LAUNDER_STEPS * settings.fps)
-    if seconds:
-        clip = clip.filter("trim", end_frame=max(1, round(seconds * _LAUNDER_STEPS * settings.fps)))
     if short:
         clip = clip.filter("tpad", stop=length, stop_mode="clone")
     # tmix looks back: the first whole window is that of its last frame.
     clip = clip.filter("tmix", frames=length, weights=" ".join((*half, "1", *reversed(half))))
     where = {"start_frame": length - 1, "end_frame": length} if short else {"start_frame": length - 1 + _LAUNDER_FROM}
-    clip = clip.filter("trim", **where).filter("select", f"not(mod(n,{_LAUNDER_STEPS}))")
+    clip = clip.filter("trim", **where).filter("select", f"not(mod(n,{LAUNDER_STEPS}))")
     return clip.filter("setpts", f"N/({settings.fps}*TB)")
 
 

@@ -35,6 +35,7 @@ from rewind.video.ffmpeg import (
 )
 from rewind.video.frames import open_file_frames
 from rewind.video.repair import (
+    LAUNDER_STEPS,
     LAUNDERED_AWAY,
     SourceFormat,
     can_sample_scan,
@@ -557,20 +558,22 @@ def _graph(source: Path, targets: list[Path], settings: Video, at_end: str, trea
     elif can_sample_scan():
         copies = clip.filter_multi_output("split")
         clip, samples = copies[0], [sample_scan(copies[1])]
-    if settings.launder:
-        clip = launder(clip, settings, treatment.kept_seconds, short=at_end == "pass")
     # Scaling and converting colours come after dropping frames, which saves work, and before reversing, which holds all
     # frames in memory.
-    clip = clip.filter("fps", fps=settings.fps, eof_action=at_end)
-    if treatment.kept and not settings.launder:
+    fps = settings.fps * (LAUNDER_STEPS if settings.launder else 1)
+    clip = clip.filter("fps", fps=fps, eof_action=at_end)
+    if treatment.kept:
         # To fps, the first frame that is left out is still the end of the one before it, which would be there twice.
-        clip = clip.filter("trim", end_frame=max(1, round(treatment.kept_seconds * settings.fps)))
+        clip = clip.filter("trim", end_frame=max(1, round(treatment.kept_seconds * fps)))
     if treatment.alpha:
         clip = overlay_on_white(clip)
     if treatment.repair:
         clip = repair_colours(clip, treatment.repair)
     clip = clip.filter("scale", **_scaling(settings.short_side))
-    outputs = _outputs(_as_stored(clip), targets, settings)
+    clip = _as_stored(clip)
+    if settings.launder:
+        clip = launder(clip, settings, short=at_end == "pass")
+    outputs = _outputs(clip, targets, settings)
     # -progress: ffmpeg prints the number of frames written to stdout, which _frames_written reads. -debug_ts: it prints
     # the times of packets and frames, which read_source_log reads.
     return ffmpeg.merge_outputs(*outputs, *samples).global_args("-progress", "pipe:1", "-debug_ts")
