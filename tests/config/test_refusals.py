@@ -171,6 +171,8 @@ def test_faults_of_two_studies_and_their_data_set_come_in_one_message(checkout: 
         ({"methods": {"a": {}, "c": {"model": "chance", "rerank": {"first": "a"}}}}, ["methods.c.rerank"]),
         ({"methods": {"a": {}, "b": {"rerank": {"first": "a"}}}, "figures.method": "b"}, ["figures.method"]),
         ({"methods": {"a": {}, "b": {"rerank": {"first": "a", "top": 1}}}}, ["methods.b.rerank.top"]),
+        ({"methods": {"a": {}, "b": {"rerank": {"first": "a", "binary_only": True}}}, "evaluation.settings": ["hard"]},
+         ["methods.b.rerank.binary_only"]),
         ({"methods.a": {"model": "vectors", "options": {"encoder": "open_clip", "name": "RN50", "sampler": "y"}},
           "methods.b": {"model": "vectors", "options": {"encoder": "open_clip", "name": "RN50"}}},
          ["methods.a.options.sampler"]),

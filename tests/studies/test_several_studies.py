@@ -58,6 +58,10 @@ methods:
     model: vectors
     options: {encoder: transformers, name: xclip, batch_size: 5}
     rerank: {first: tiny, top: 2}
+  xclip_of_binary:
+    model: vectors
+    options: {encoder: transformers, name: xclip, batch_size: 5}
+    rerank: {first: tiny, binary_only: true}
 statistics: {resamples: 200}
 """
 OTHER = """
@@ -322,6 +326,20 @@ def test_a_model_by_name_scores_only_the_first_results_of_another(finished: Work
     notes = "".join(path.read_text() for path in (results / "tables").glob("*.md"))
     assert "only the first 2 results of tiny" in " ".join(notes.split())
     assert not (results / ".state/rerank/xclip_of_two.seed0").exists()
+
+
+@pytest.mark.workflow
+def test_a_judge_scores_the_pairs_of_binary_and_no_others(finished: Workflow) -> None:
+    results = finished.folder / "results/named"
+    whole, judged = (pd.read_parquet(results / f"ranks/{name}/seed0.parquet") for name in ("xclip", "xclip_of_binary"))
+    pd.testing.assert_frame_equal(judged, whole[whole["setting"] == "binary"].reset_index(drop=True))
+    said = read_json(results / "ranks/xclip_of_binary/seed0.json")
+    captions = len(np.load(results / "similarity/xclip/seed0.npz")["similarity"])
+    assert said["reranked"]["pairs"] <= 2 * captions, "a caption with its clip and the twin; of both the same pairs"
+    assert set(said["not_evaluated"]) == {"origin", "hard"}
+    tables = " ".join("".join(path.read_text() for path in (results / "tables").glob("*.md")).split())
+    assert "xclip_of_binary (only Binary's pairs are scored)" in tables
+    assert "Of xclip_of_binary: only Binary’s pairs are scored" in tables
 
 
 @pytest.mark.workflow

@@ -339,7 +339,8 @@ def _add_init(commands: argparse._SubParsersAction[Any]) -> None:
     init.add_argument(
         "--encoder",
         default="",
-        help="library: open_clip, transformers, sentence_transformers, mteb or your own (default: by the model's name)",
+        help="library: open_clip, transformers, video_llm, sentence_transformers, mteb or your own (default: by the "
+        "model's name)",
     )
     init.add_argument(
         "--option", action="append", dest="options", default=[], metavar="KEY=VALUE", help="option of model: vectors"

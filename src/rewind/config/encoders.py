@@ -20,7 +20,8 @@ class EncoderOptions(ConfigModel, affects="run"):
 
     encoder: str = required_field(
         "What loads the model: `open_clip`, `sentence_transformers`, `transformers` (CLIP, SigLIP, X-CLIP and the "
-        "like), `mteb` (its registry of models), or the dotted path of a module of your own.",
+        "like), `video_llm` (a language model that is asked about clips), `mteb` (its registry of models), or the "
+        "dotted path of a module of your own.",
         min_length=1,
     )
     name: str = required_field(

@@ -301,6 +301,12 @@ class Rerank(ConfigModel, affects="scores"):
     top: int = config_field(
         100, "Results of each query that are scored, with those that tie with the last of them.", ge=2
     )
+    binary_only: bool = config_field(
+        False,
+        "Score only the two pairs of each query of Binary, and no first results: for a model that takes long over a "
+        "pair. Other settings are not evaluated.",
+        legacy_default=False,
+    )
 
 
 class Method(ConfigModel, affects="run"):

@@ -999,6 +999,8 @@ def _rerank_faults(study: Study) -> Iterator[str]:
         where, first = f"methods.{name}.rerank", method.rerank.first
         if method.blind or method.model == "chance":
             yield f"{where}: {method.model} searches nothing; remove the key"
+        if method.rerank.binary_only and "binary" not in study.evaluation.settings:
+            yield f"{where}.binary_only: evaluation.settings has no binary; add it, or remove the key"
         if first not in study.methods:
             yield _unknown_method(f"{where}.first", first, study.methods)
             continue

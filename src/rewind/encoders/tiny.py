@@ -2,7 +2,7 @@
 
 ``python -m rewind.encoders.tiny FOLDER`` writes ``open_clip`` (for the encoder `open_clip`), ``clip`` (for
 `sentence_transformers` and `transformers`), ``siglip``, ``xclip`` and ``videoprism`` (for `transformers`; the last two
-see the order of frames). Their retrieval is at chance.
+see the order of frames), and ``qwen3_vl`` (for `video_llm`). Their retrieval is at chance.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def write_transformers(folder: Path, kind: str, seed: int = 0, size: Size = Size
     """Write a folder as ``save_pretrained`` does, with a model whose tokens are letters.
 
     Args:
-        kind: ``clip``, ``siglip``, or of clips, whose frames are encoded together, ``xclip`` or ``videoprism``.
+        kind: ``clip``, ``siglip``, or of clips, whose frames are encoded together, ``xclip`` or ``videoprism``; or a
+            language model that sees clips, ``qwen3_vl``.
     """
     torch.manual_seed(seed)
     library = optional_packages.transformers()
@@ -132,11 +133,61 @@ def _videoprism(folder: Path, library: Any, size: Size) -> tuple[Any, Any]:
     return library.VideoPrismClipModel(config), library.VideoPrismProcessor(video, tokenizer)
 
 
+_QWEN_WORDS = ["<|endoftext|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+_QWEN_CHAT = (
+    "{% for message in messages %}{{ message.role }}: {% for part in message.content %}{% if part.type == 'video' %}"
+    "<|vision_start|><|video_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}{% endfor %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+def _qwen3_vl(folder: Path, library: Any, size: Size) -> tuple[Any, Any]:
+    tokenizer = _bytes(library)
+    ids = tokenizer.convert_tokens_to_ids(_QWEN_WORDS)
+    heads = 4
+    each = size.width // heads
+    # Parts of a head's half that turn with time, height and width.
+    rope = {
+        "rope_type": "default",
+        "rope_theta": 1e4,
+        "mrope_section": [each // 2 - 2 * (each // 8), each // 8, each // 8],
+    }
+    common = {"hidden_size": size.width, "intermediate_size": 2 * size.width}
+    text: dict[str, Any] = {**common, "vocab_size": len(tokenizer), "num_hidden_layers": size.layers, "num_attention_heads": heads}
+    text |= {"num_key_value_heads": heads // 2, "head_dim": each, "rope_parameters": rope, "tie_word_embeddings": False}
+    text |= {"pad_token_id": ids[0], "bos_token_id": None, "eos_token_id": ids[1]}
+    vision: dict[str, Any] = {**common, "depth": size.layers, "num_heads": heads, "patch_size": size.patch}
+    vision |= {"out_hidden_size": size.width, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+    places = dict(zip(("vision_start", "vision_end", "image", "video"), ids[2:], strict=True))
+    config = library.Qwen3VLConfig(
+        text_config=text, vision_config=vision, **{f"{name}_token_id": number for name, number in places.items()}
+    )
+    patches = {"patch_size": size.patch, "merge_size": 2, "size": {"shortest_edge": 256, "longest_edge": 10**6}}
+    video = library.Qwen3VLVideoProcessor(**patches, do_sample_frames=False, cap_pixels_per_frame=False)
+    images = library.Qwen2VLImageProcessor(**patches)
+    processor = library.Qwen3VLProcessor(images, tokenizer, video, chat_template=_QWEN_CHAT)
+    return library.AutoModelForImageTextToText.from_config(config), processor
+
+
+def _bytes(library: Any) -> Any:
+    """A tokenizer of Qwen's kind whose words are bytes, and Yes and No."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Tokenizer(models.BPE({letter: index for index, letter in enumerate(alphabet)}, []))
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    inner.add_special_tokens(_QWEN_WORDS)
+    inner.add_tokens(["Yes", "No"])  # published models have each as one token
+    ends = {"pad_token": _QWEN_WORDS[0], "eos_token": _QWEN_WORDS[1]}
+    return library.PreTrainedTokenizerFast(tokenizer_object=inner, chat_template=_QWEN_CHAT, **ends)
+
+
 _WRITERS: Mapping[str, Callable[[Path, Any, Size], tuple[Any, Any]]] = {
     "clip": _clip,
     "xclip": _xclip,
     "siglip": _siglip,
     "videoprism": _videoprism,
+    "qwen3_vl": _qwen3_vl,
 }
 
 

@@ -45,6 +45,7 @@ from rewind.video.frames import resampled_indices
 # ---- The encoder ---------------------------------------------------------------------------------------------------
 
 CONFIG_FILE = "config.json"
+NO_FILES_REMEDY = "Look for a network, or for files that are missing; a folder on this disk works without a network."
 JOINT_FRAMES_NOTE = "all frames of a clip are encoded together"
 PAIR_SCORES_NOTE = "a caption and a clip go through the model's own forward together: its vectors alone are no score"
 DEFAULT_XCLIP_FRAMES = 8  # of XCLIPVisionConfig
@@ -67,13 +68,21 @@ def check(encoding: Encoding) -> None:
     _options(encoding)
     if encoding.frames == "model":
         raise RewindError("frames: model: models of transformers are given frames; set frames: rewind.")
+    _check_config(encoding, find_config(encoding))
+
+
+def find_config(encoding: Encoding) -> Path | str | None:
+    """A model's configuration; None of a model of the hub that is not on this machine yet.
+
+    Raises:
+        RewindError: for a folder without configuration or weights, or a model that cannot be fetched.
+    """
     folder = local_model_folder(encoding)
     if folder is None:
         base.require_cached_repository(
             encoding, encoding.name, [CONFIG_FILE], "copy the model into a folder and give that as name"
         )
-        _check_config(encoding, base.cached_file_path(encoding.name, CONFIG_FILE, encoding.revision))
-        return
+        return base.cached_file_path(encoding.name, CONFIG_FILE, encoding.revision)
     require_regular_file(folder / CONFIG_FILE, missing_ok=True)
     if not (folder / CONFIG_FILE).is_file():
         raise RewindError(
@@ -81,7 +90,7 @@ def check(encoding: Encoding) -> None:
         )
     if not any(path for pattern in ("*.safetensors", "*.bin") for path in folder.glob(pattern)):
         raise RewindError(f"name: {folder}: has no weights; put model.safetensors there.")
-    _check_config(encoding, folder / CONFIG_FILE)
+    return folder / CONFIG_FILE
 
 
 def backbone(encoding: Encoding) -> Backbone:
@@ -116,15 +125,16 @@ class Transformers(PairEncoder):
         self.size, self.type, self.device = encoding.batch_size, torch_dtype(encoding.precision), default_device()
         self.prefix = _options(encoding).text_prefix
         self._pooled: dict[str, torch.Tensor] = {}  # output of X-CLIP's text tower by caption
-        source, revision = _source(encoding)
-        remedy = "Look for a network, or for files that are missing; a folder on this disk works without a network."
+        source, revision = model_source(encoding)
         with base.collect_missing_weights() as missing:
             self.model = base.load_pretrained(
-                encoding, lambda: library.AutoModel.from_pretrained(source, dtype=self.type, **revision), remedy
+                encoding,
+                lambda: library.AutoModel.from_pretrained(source, dtype=self.type, **revision),
+                NO_FILES_REMEDY,
             )
         self.model = self.model.eval().to(self.device)
         self.processor = base.load_pretrained(
-            encoding, lambda: library.AutoProcessor.from_pretrained(source, **revision), remedy
+            encoding, lambda: library.AutoProcessor.from_pretrained(source, **revision), NO_FILES_REMEDY
         )
         self.video = hasattr(self.model, "get_video_features")
         kind = type(self.model).__name__
@@ -347,14 +357,14 @@ def _pixels_name(processed: Mapping[str, torch.Tensor], encoding: Encoding) -> s
     raise RewindError(f"name: {encoding.name}: its processor computes no pixel_values from a picture.")
 
 
-def _source(encoding: Encoding) -> tuple[str, dict[str, Any]]:
+def model_source(encoding: Encoding) -> tuple[str, dict[str, Any]]:
     """Where a model's files are, and its revision, as transformers' ``from_pretrained`` takes them."""
     revision: dict[str, Any] = {"revision": encoding.revision} if encoding.revision else {}
     return str(local_model_folder(encoding) or encoding.name), revision
 
 
 def _towers_without_numbers(encoding: Encoding) -> Backbone:
-    library, (source, revision) = optional_packages.transformers(), _source(encoding)
+    library, (source, revision) = optional_packages.transformers(), model_source(encoding)
     verbosity = library.logging.get_verbosity()
     library.logging.set_verbosity_error()  # a job that loads the model shows the library's messages
     try:

@@ -37,6 +37,7 @@ from rewind.evaluation.twins import binary_candidates
 from rewind.loading.run_data import PreparedSplit, RunData, job_device, load_trained_model
 from rewind.models.precomputed import UnscoredPairs
 
+BINARY_ONLY_REASON = "only Binary's pairs are scored"
 MAX_TIED_SHARE = 4
 """Largest mean number of candidates of a query, in multiples of ``top``: more tie in the first stage."""
 
@@ -121,7 +122,7 @@ def compute_reranked(
     """Score the first results of another run again; write the ranks of a run, its metrics, and how much was scored.
 
     Args:
-        keys: ``rerank`` of the method: ``first``, the method whose matrix it is, and ``top``.
+        keys: ``rerank`` of the method: ``first``, the method whose matrix it is, ``top`` and ``binary_only``.
         run_metrics: JSON file that is written, as :func:`rewind.evaluation.run_metrics.compute_ranks` does, with
             ``reranked``: ``first``, ``top``, ``pairs`` scored, their ``share`` of all pairs in percent, and ``inside``,
             setting and direction → percentage of queries whose truth was among the first results; for a model by
@@ -157,7 +158,10 @@ def _rerank(
     split, evaluation = data.split("test", retriever), data.spec.evaluation
     captions, items = split.captions, split.items
     similarity = _first_scores(first, split, keys["first"])
+    left_out = [setting for setting in settings if setting != "binary"] if keys.get("binary_only") else []
+    settings = [setting for setting in settings if setting not in left_out]
     reasons = unscored_settings(similarity, captions, items, settings, directions)
+    reasons |= dict.fromkeys(left_out, BINARY_ONLY_REASON)
     searches = rank_searches(similarity, captions, items, settings, directions, first, item_to_text)
     candidates = [
         find_candidates(search, similarity, keys["top"], _binary_pairs(search, captions, items)) for search in searches
@@ -193,6 +197,7 @@ def _rerank(
     reranked = {
         "first": keys["first"],
         "top": keys["top"],
+        **({"binary_only": True} if left_out else {}),
         "pairs": len(pairs),
         "share": 100 * len(pairs) / (len(captions) * len(items)),
         "inside": inside,

@@ -563,13 +563,17 @@ def _rerank_notes(study: Study, files: ReportFiles, results: Results) -> list[st
         runs.setdefault(name, []).append(facts)
     notes = []
     for name, every in runs.items():
-        shares = []
+        pairs, shares = fmean(facts["share"] for facts in every), []
+        if every[0].get("binary_only"):
+            notes.append(f"Of {results.labels[name]}: only Binary’s pairs are scored, {pairs:.3g}% of all")
+            notes += [f"Of {results.labels[name]}: {note}" for note in every[0].get("notes", ())]
+            continue
         for view in every[0]["inside"]:
             setting, direction = view.split(" ")
             share = fmean(facts["inside"][view] for facts in every)
             shown = f"{share:.1f}" if share == 100 else f"{min(share, 99.9):.1f}"  # 100 is all, and nothing less
             shares.append(f"{shown}% ({SETTING_TITLES[setting]}, {results.short(direction)})")
-        first, pairs = every[0]["first"], fmean(facts["share"] for facts in every)
+        first = every[0]["first"]
         notes.append(
             f"Of {results.labels[name]}: only the first {every[0]['top']} results of {results.labels[first]}, and "
             f"those that tie with the last of them, are scored, {pairs:.3g}% of all pairs; the truth is among them for "

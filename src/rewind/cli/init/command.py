@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from rewind.commands import snakemake_command
 from rewind.data.annotations import twin_of
 from rewind.data.readers import EXPORTED_ARRAYS, open_npz, read_embedding_file
 from rewind.errors import RewindError, printable_name
+from rewind.io.files import read_json
 from rewind.workflow.config import load_checked_config
 from rewind.working_folder import require_snakefile
 
@@ -250,9 +252,19 @@ def guess_encoder(model: str) -> str:
     folder = Path(model)
     if folder.is_dir():
         marker_files = {"open_clip_config.json": "open_clip", "modules.json": "sentence_transformers"}
-        return next((encoder for file, encoder in marker_files.items() if (folder / file).is_file()), "transformers")
+        found = next((encoder for file, encoder in marker_files.items() if (folder / file).is_file()), "transformers")
+        return "video_llm" if found == "transformers" and _answers(folder / "config.json") else found
     if model.startswith("hf-hub:"):
         return "open_clip"
     if model.startswith("sentence-transformers/"):
         return "sentence_transformers"
     return "transformers" if "/" in model else "open_clip"
+
+
+def _answers(config: Path) -> bool:
+    """Whether a folder's model writes text about what it is shown, by its classes."""
+    with contextlib.suppress(RewindError):
+        content = read_json(config) if config.is_file() else {}
+        names = content.get("architectures") if isinstance(content, dict) else None
+        return any(str(name).endswith("ForConditionalGeneration") for name in names or ())
+    return False
