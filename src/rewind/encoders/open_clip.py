@@ -24,6 +24,7 @@ from rewind.config.encoders import LOCAL_PREFIX, Encoding
 from rewind.data.tokenizers import count_truncated
 from rewind.encoders import base, padding
 from rewind.encoders.base import Encoder, EncoderOutput, local_model_folder
+from rewind.encoders.caption_text import prepare_captions
 from rewind.encoders.frames import (
     FRAMES_AVERAGED_NOTE,
     batched,
@@ -297,10 +298,11 @@ class OpenClip(Encoder):
         options = read_open_clip_options(encoding)
         remedy = "Look for a network, or for a broken or wrong file; a folder on this disk works without a network."
         self.model = base.load_pretrained(encoding, lambda: _load_model(encoding, options, self.device), remedy).eval()
-        self.tokenizer = base.load_pretrained(encoding, lambda: _tokenizer(encoding), remedy)
+        self.tokenizer, text = base.load_pretrained(encoding, lambda: _tokenizer(encoding), remedy)
         keys = dict(self.model.visual.preprocess_cfg)
         self.preprocess = image_transform(self.model)
-        self.facts = {"preprocess": keys, "context": getattr(self.tokenizer, "context_length", None)}
+        context = getattr(self.tokenizer, "context_length", None)
+        self.facts = {"preprocess": keys, "context": context, "caption_text": text}
         self.notes = [FRAMES_AVERAGED_NOTE]
         if options.untrained:
             self.notes.append(f"random weights (seed {options.seed}), never trained")
@@ -395,8 +397,13 @@ def _model_source(encoding: Encoding) -> str:
     return f"{LOCAL_PREFIX}{snapshot_download(hub_repository(encoding), revision=encoding.revision)}"
 
 
-def _tokenizer(encoding: Encoding) -> Any:
-    return optional_packages.open_clip().get_tokenizer(_model_source(encoding))
+def _tokenizer(encoding: Encoding) -> tuple[Any, str]:
+    """The model's tokenizer, and how it reads captions."""
+    tokenizer = optional_packages.open_clip().get_tokenizer(_model_source(encoding))
+    folder, family = local_model_folder(encoding), encoding.name
+    if folder is not None:  # which may have any name
+        family = read_json(folder / CONFIG_FILE)["model_cfg"].get("text_cfg", {}).get("hf_tokenizer_name") or ""
+    return tokenizer, prepare_captions(family, tokenizer)
 
 
 def _preprocess_override(encoding: Encoding, options: Options) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from rewind.config.base import ConfigModel, config_field, read_options
 from rewind.config.encoders import Encoding
 from rewind.encoders import base, padding, transformers
 from rewind.encoders.base import Encoder, EncoderOutput, local_model_folder
+from rewind.encoders.caption_text import prepare_captions
 from rewind.encoders.frames import FRAMES_AVERAGED_NOTE, batched, default_device, mean_frame_features, torch_dtype
 from rewind.errors import RewindError
 from rewind.registry import ENCODERS
@@ -132,6 +133,8 @@ class SentenceTransformers(Encoder):
         ``towers`` is the model of transformers inside, ``missing`` the weights that its files lack.
         """
         module, processor = self.model[0], self.model[0].processor
+        tokenizer = getattr(processor, "tokenizer", None)
+        self.facts["caption_text"] = prepare_captions(towers.config.model_type, tokenizer)
         own_options = dict(module.processing_kwargs.get("text", {}))
 
         def use(options: padding.TokenizerOptions) -> None:

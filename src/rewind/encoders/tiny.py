@@ -153,7 +153,8 @@ def _qwen3_vl(folder: Path, library: Any, size: Size) -> tuple[Any, Any]:
         "mrope_section": [each // 2 - 2 * (each // 8), each // 8, each // 8],
     }
     common = {"hidden_size": size.width, "intermediate_size": 2 * size.width}
-    text: dict[str, Any] = {**common, "vocab_size": len(tokenizer), "num_hidden_layers": size.layers, "num_attention_heads": heads}
+    text: dict[str, Any] = {**common, "vocab_size": len(tokenizer), "num_hidden_layers": size.layers}
+    text |= {"num_attention_heads": heads}
     text |= {"num_key_value_heads": heads // 2, "head_dim": each, "rope_parameters": rope, "tie_word_embeddings": False}
     text |= {"pad_token_id": ids[0], "bos_token_id": None, "eos_token_id": ids[1]}
     vision: dict[str, Any] = {**common, "depth": size.layers, "num_heads": heads, "patch_size": size.patch}

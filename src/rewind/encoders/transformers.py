@@ -23,6 +23,7 @@ from rewind.config.encoders import Encoding
 from rewind.data.tokenizers import count_truncated
 from rewind.encoders import base, padding
 from rewind.encoders.base import EncoderOutput, PairEncoder, local_model_folder
+from rewind.encoders.caption_text import prepare_captions
 from rewind.encoders.frames import (
     FRAMES_AVERAGED_NOTE,
     batched,
@@ -136,6 +137,7 @@ class Transformers(PairEncoder):
         self.processor = base.load_pretrained(
             encoding, lambda: library.AutoProcessor.from_pretrained(source, **revision), NO_FILES_REMEDY
         )
+        text = prepare_captions(self.model.config.model_type, getattr(self.processor, "tokenizer", None))
         self.video = hasattr(self.model, "get_video_features")
         kind = type(self.model).__name__
         if not hasattr(self.model, "get_text_features") or not (
@@ -152,6 +154,7 @@ class Transformers(PairEncoder):
             _check_frames(encoding, self.frames)
         self.words = self._choose_padding_and_check_scores(encoding, missing)  # the tokenizer's options
         self.facts = {"class": kind, "commit": getattr(config, "_commit_hash", None), "captions": self.words}
+        self.facts["caption_text"] = text
         self.notes = [JOINT_FRAMES_NOTE if self.video else FRAMES_AVERAGED_NOTE]
         if self.pairs:
             self.notes.append(PAIR_SCORES_NOTE)
