@@ -28,7 +28,9 @@ from mini_study import Workflow
 from rewind import optional_packages
 from rewind.config.encoders import Encoding
 from rewind.data.captions import load_split
+from rewind.encoders.base import build_encoder
 from rewind.encoders.frames import read_clip
+from rewind.encoders.tiny import write_transformers
 from rewind.io.files import read_csv, read_json
 from rewind.provenance import file_hash
 from rewind.video.shards import extract_clip
@@ -61,6 +63,13 @@ methods:
   xclip_of_binary:
     model: vectors
     options: {encoder: transformers, name: xclip, batch_size: 5}
+    rerank: {first: tiny, binary_only: true}
+  asked:
+    model: vectors
+    options:
+      encoder: video_llm
+      name: qwen3_vl
+      encoder_options: {prompts: ["Is this {caption}?", "Does it show {caption}?"]}
     rerank: {first: tiny, binary_only: true}
 statistics: {resamples: 200}
 """
@@ -203,6 +212,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
             pytest.skip(f"{package} is not installed")
     workflow = Workflow(tmp_path_factory.mktemp("checkout"))
     open_clip_folder(workflow.folder / "model")
+    write_transformers(workflow.folder / "qwen3_vl", "qwen3_vl")
     for name in ("siglip", "xclip", "flava", "blip2"):
         FAMILIES[name](workflow.folder / name)
     shutil.copytree(workflow.folder / "siglip", workflow.folder / "siglip_again")
@@ -340,6 +350,33 @@ def test_a_judge_scores_the_pairs_of_binary_and_no_others(finished: Workflow) ->
     tables = " ".join("".join(path.read_text() for path in (results / "tables").glob("*.md")).split())
     assert "xclip_of_binary (only Binary's pairs are scored)" in tables
     assert "Of xclip_of_binary: only Binary’s pairs are scored" in tables
+
+
+@pytest.mark.workflow
+def test_of_several_prompts_the_tables_say_what_each_gives_alone(finished: Workflow, monkeypatch) -> None:
+    monkeypatch.chdir(finished.folder)
+    said = read_json(finished.folder / "results/named/ranks/asked/seed0.json")["reranked"]
+    prompts, split = (
+        ["Is this {caption}?", "Does it show {caption}?"],
+        load_split("results/data/shapes", "shapes", "test"),
+    )
+    captions = split.captions[split.captions["video_id"].isin(split.items["item_id"])]
+    encoding = Encoding(encoder="video_llm", name="qwen3_vl", max_frames=FRAMES, sampling="uniform")
+    right: dict[str, list[bool]] = {}
+    for prompt in prompts:
+        encoder = build_encoder(encoding.model_copy(update={"encoder_options": {"prompts": [prompt]}}))
+        right[prompt] = []
+        for family in group_twins(split.items, finished.folder / "results/data/shapes"):
+            original, twin = sorted(family, key=lambda clip: clip.reversed)
+            texts = captions.loc[captions["video_id"] == original.item_id, "caption"].tolist()
+            own, other = encoder.score(texts, [read_clip(clip, encoding) for clip in (original, twin)]).T
+            right[prompt] += (own > other).tolist()
+    assert said["binary_by_prompt"] == pytest.approx([100 * np.mean(values) for values in right.values()])
+    first, second = said["binary_by_prompt"]
+    tables = " ".join(
+        "".join(path.read_text() for path in (finished.folder / "results/named/tables").glob("*.md")).split()
+    )
+    assert f"Of asked: accuracy in Binary by one prompt alone is {first:.1f} and {second:.1f}" in tables
 
 
 @pytest.mark.workflow

@@ -90,6 +90,10 @@ class PairEncoder(Encoder):
         """
         raise NotImplementedError
 
+    def score_each(self, texts: list[str], clips: list[np.ndarray]) -> np.ndarray:
+        """Scores (n_texts, n_clips, P) by each of P ways to ask, whose mean is :meth:`score`; one for most models."""
+        return np.asarray(self.score(texts, clips))[..., None]
+
 
 def scores_pairs(encoder: Encoder) -> TypeGuard[PairEncoder]:
     """Whether the model scores pairs; encoders of the user's own that compute vectors may lack the attribute."""

@@ -17,7 +17,7 @@ import pandas as pd
 from rewind.config.encoders import Encoding
 from rewind.distributed import World
 from rewind.encoders import shards
-from rewind.encoders.base import Encoder, build_encoder, explain_out_of_memory, scores_pairs
+from rewind.encoders.base import Encoder, PairEncoder, build_encoder, explain_out_of_memory, scores_pairs
 from rewind.encoders.frames import batched, count_mirrored_clips, mirror_notes, read_families_ahead
 from rewind.encoders.shards import EncodedShard
 from rewind.errors import RewindError
@@ -76,7 +76,7 @@ def score_candidates(
         rows, columns: int (p,), the pairs: numbers of captions and of items.
 
     Returns:
-        float32 (p,), and what readers of a table must know about the clips that were read.
+        float32 (p, P), by each of P ways to ask, and what readers of a table must know about the clips that were read.
     """
     texts = list(dict.fromkeys(captions))
     number = {text: n for n, text in enumerate(texts)}
@@ -86,8 +86,10 @@ def score_candidates(
     ids = items["item_id"].tolist()
     wanted = _Wanted(texts, np.unique(keys), {item: n for n, item in enumerate(ids)})
     groups = [group for group in group_twins(items, folder) if any(len(wanted.of(clip.item_id)) for clip in group)]
-    scores, facts = np.full(len(wanted.pairs), np.nan, np.float32), {"twins": 0, "mirrored": 0}
-    for shard in _score_in_shards(scorer, groups, wanted, world):
+    shards_of_all, facts = _score_in_shards(scorer, groups, wanted, world), {"twins": 0, "mirrored": 0}
+    ways = shards_of_all[0].vectors.shape[1] if shards_of_all else 1
+    scores = np.full((len(wanted.pairs), ways), np.nan, np.float32)
+    for shard in shards_of_all:
         at = 0
         for item in shard.ids:
             places = wanted.places(item)
@@ -138,16 +140,16 @@ def _score_shard(
         asked = [wanted.of(clip.item_id) for clip in group]
         together = np.unique(np.concatenate(asked))  # of a clip and its twin, whose first results are nearly the same
         with explain_out_of_memory():
-            found = np.asarray(encoder.score([wanted.texts[n] for n in together], clips), np.float32)
-        if found.shape != (len(together), len(clips)):
+            found = _score(encoder, [wanted.texts[n] for n in together], clips)
+        if found.shape[:2] != (len(together), len(clips)) or found.ndim != 3:
             raise RewindError(
-                f"{scorer.keys.name}: gave scores of shape {found.shape} for {len(together)} captions and {len(clips)} "
-                "clips; it must give one for each pair."
+                f"{scorer.keys.name}: gave scores of shape {found.shape[:2]} for {len(together)} captions and "
+                f"{len(clips)} clips; it must give one for each pair."
             )
-        for clip, numbers, column in zip(group, asked, found.T, strict=True):
+        for clip, numbers, column in zip(group, asked, np.moveaxis(found, 1, 0), strict=True):
             values = column[np.searchsorted(together, numbers)]
             if not np.isfinite(values).all():
-                text = wanted.texts[numbers[np.argmin(np.isfinite(values))]]
+                text = wanted.texts[numbers[np.argmin(np.isfinite(values).all(axis=1))]]
                 raise RewindError(
                     f"{scorer.keys.name}: the score of {text!r} and {clip.item_id!r} is not finite; look for broken "
                     "weights, or set precision: fp32."
@@ -158,3 +160,9 @@ def _score_shard(
     ids = [clip.item_id for group in groups for clip in group]
     facts: dict[str, Any] = {"twins": sum(len(group) - 1 for group in groups), "mirrored": mirrored}
     return EncodedShard(ids, np.concatenate(scores), None, facts | {"seconds": time.monotonic() - began})
+
+
+def _score(encoder: PairEncoder, texts: list[str], clips: list[np.ndarray]) -> np.ndarray:
+    if hasattr(encoder, "score_each"):
+        return np.asarray(encoder.score_each(texts, clips), np.float32)
+    return np.asarray(encoder.score(texts, clips), np.float32)[..., None]  # of the user's own

@@ -190,12 +190,7 @@ class SentenceTransformers(Encoder):
         inputs = [
             {
                 "array": np.ascontiguousarray(clip.transpose(0, 3, 1, 2)),  # (T, 3, H, W)
-                "video_metadata": {
-                    "fps": self.speed,
-                    "total_num_frames": len(clip),
-                    "duration": len(clip) / self.speed,
-                    "frames_indices": list(range(len(clip))),
-                },
+                "video_metadata": transformers.frames_metadata(len(clip), self.speed),
             }
             for clip in clips
         ]

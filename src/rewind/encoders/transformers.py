@@ -495,8 +495,20 @@ def process_clips(processor: Any, clips: list[np.ndarray]) -> Mapping[str, torch
     """What a processor makes of clips uint8 (T, H, W, 3) of one length."""
     # Some processors sample frames themselves unless told not to; the others do not know the argument.
     video_processor = getattr(processor, "video_processor", None)
-    sampling = {"do_sample_frames": False} if hasattr(video_processor, "do_sample_frames") else {}
-    return processor(videos=[to_pil_images(clip) for clip in clips], return_tensors="pt", **sampling)
+    if not hasattr(video_processor, "do_sample_frames"):
+        return processor(videos=[to_pil_images(clip) for clip in clips], return_tensors="pt")
+    # Without it they take clips as of 24 frames a second. Ascending in a twin too, which times would give away.
+    metadata = [frames_metadata(len(clip)) for clip in clips]
+    videos = [to_pil_images(clip) for clip in clips]
+    return processor(videos=videos, return_tensors="pt", do_sample_frames=False, video_metadata=metadata)
+
+
+FRAMES_PER_SECOND = 2.0
+
+
+def frames_metadata(count: int, fps: float = FRAMES_PER_SECOND) -> dict[str, Any]:
+    """What a processor is told of a clip whose frames were chosen already: that none was left out, and their rate."""
+    return {"fps": fps, "total_num_frames": count, "frames_indices": list(range(count)), "duration": count / fps}
 
 
 def to_model_device(model: Any, processed: Any) -> dict[str, torch.Tensor]:

@@ -24,7 +24,7 @@ from rewind.config.encoders import Encoding
 from rewind.encoders import base
 from rewind.encoders.base import EncoderOutput, PairEncoder
 from rewind.encoders.frames import batched, default_device, torch_dtype
-from rewind.encoders.transformers import NO_FILES_REMEDY, find_config, model_source
+from rewind.encoders.transformers import FRAMES_PER_SECOND, NO_FILES_REMEDY, find_config, frames_metadata, model_source
 from rewind.errors import RewindError
 from rewind.hashing import content_key
 from rewind.registry import ENCODERS
@@ -53,7 +53,7 @@ class Options(ConfigModel):
         "What the model is shown: the `clip`; one `frame` from its middle, the same one for the twin; or `nothing`, so "
         "that it answers by the caption alone. The last two are baselines: what a language model knows without eyes.",
     )
-    fps: float = config_field(2.0, "Frames per second that the model is told, for every clip.", gt=0)
+    fps: float = config_field(FRAMES_PER_SECOND, "Frames per second that the model is told, for every clip.", gt=0)
     processor: dict[str, Any] = config_field(
         {}, "Further options of the model's own processor of clips, for example its `size`, a budget of pixels."
     )
@@ -149,10 +149,13 @@ class VideoLanguageModel(PairEncoder):
             "no vectors represent them: take a model that compares two, such as CLIP or SigLIP."
         )
 
-    @torch.inference_mode()
     def score(self, texts: list[str], clips: list[np.ndarray]) -> np.ndarray:
+        return self.score_each(texts, clips).mean(axis=-1)
+
+    @torch.inference_mode()
+    def score_each(self, texts: list[str], clips: list[np.ndarray]) -> np.ndarray:
         by_prompt = [self._score_prompt(prompt, texts, clips) for prompt in self.options.prompts]
-        return np.asarray(np.mean(by_prompt, axis=0), np.float32)
+        return np.stack(by_prompt, axis=-1).astype(np.float32)
 
     def _score_prompt(self, prompt: str, texts: list[str], clips: list[np.ndarray]) -> np.ndarray:
         asked = [self._chat(prompt, text) for text in texts]
@@ -222,7 +225,7 @@ class VideoLanguageModel(PairEncoder):
         clips: dict[str, Any] = {}
         if clip is not None:
             # Given frames are not sampled again; without this, and with times unknown, some processors leave out half.
-            seen = {"fps": self.options.fps, "total_num_frames": len(clip), "frames_indices": list(range(len(clip)))}
+            seen = frames_metadata(len(clip), self.options.fps)
             clips = {"videos": [clip] * len(asked), "video_metadata": [seen] * len(asked), "do_sample_frames": False}
             clips |= self.options.processor
         made = self.processor(text=asked, padding=True, return_tensors="pt", **clips)

@@ -126,7 +126,8 @@ def compute_reranked(
         run_metrics: JSON file that is written, as :func:`rewind.evaluation.run_metrics.compute_ranks` does, with
             ``reranked``: ``first``, ``top``, ``pairs`` scored, their ``share`` of all pairs in percent, and ``inside``,
             setting and direction → percentage of queries whose truth was among the first results; for a model by
-            name perhaps ``notes``, see :func:`rewind.encoders.score_candidates.score_candidates`; and ``captions_cut``.
+            name perhaps ``notes``, see :func:`rewind.encoders.score_candidates.score_candidates`, and
+            ``binary_by_prompt``, accuracy from text to item by each of several prompts alone; and ``captions_cut``.
         scorer: a model by name, which is asked if it scores pairs.
 
     Raises:
@@ -179,21 +180,27 @@ def _rerank(
     notes: list[str] = []
     if isinstance(retriever, UnscoredPairs):
         assert scorer is not None  # such files are written only for methods with one
-        scores, notes = score_candidates(scorer, data.folder, items, captions["caption"].tolist(), *places, world)
+        each, notes = score_candidates(scorer, data.folder, items, captions["caption"].tolist(), *places, world)
+        scores = each.mean(axis=1)
     else:
         text = encode_captions(retriever, split.text, evaluation, device, world)
         features = encode_pairs(retriever, text, split.inputs, evaluation, device, world, split.workers)
         with explain_pairs(evaluation):
             scores = features.at(*places, world)
+        each = scores[:, None]
     own = own_columns(captions["video_id"], items)
     inside: dict[str, float] = {}
-    near_ties = None
+    near_ties, by_prompt = None, list[float]()
     for search, found in zip(searches, candidates, strict=True):
-        here = scores[np.searchsorted(pairs, found.captions * len(items) + found.items)]
+        where = np.searchsorted(pairs, found.captions * len(items) + found.items)
+        here = scores[where]
         among = rank_again(search, found, here, own, item_to_text == BEST_CAPTION)
         inside[f"{search.selection.setting} {search.direction}"] = 100 * float(among.mean())
         if search.selection.binary and search.direction == "text_to_item":
             near_ties = share_of_near_ties(*here.reshape(-1, 2).T)  # candidates of Binary come in twos, the truth first
+            if each.shape[1] > 1:
+                truth, twin = each[where].reshape(-1, 2, each.shape[1]).transpose(1, 0, 2)
+                by_prompt = (100 * np.mean((truth > twin) + (truth == twin) / 2, axis=0)).tolist()
     reranked = {
         "first": keys["first"],
         "top": keys["top"],
@@ -201,6 +208,7 @@ def _rerank(
         "pairs": len(pairs),
         "share": 100 * len(pairs) / (len(captions) * len(items)),
         "inside": inside,
+        **({"binary_by_prompt": by_prompt} if by_prompt else {}),
         **({"notes": notes} if notes else {}),
     }
     facts = {"reranked": reranked, **cut_facts(count_cut(retriever, captions["caption"].tolist()))}

@@ -46,6 +46,7 @@ from rewind.statistics.rank_files import (
     read_ranks,
     read_reranked,
 )
+from rewind.tables.best_method import join_names
 from rewind.tables.footnotes import Footnotes, describe_coverage, shared_notes
 from rewind.tables.render import write_tables
 from rewind.tables.results import (
@@ -564,6 +565,9 @@ def _rerank_notes(study: Study, files: ReportFiles, results: Results) -> list[st
     notes = []
     for name, every in runs.items():
         pairs, shares = fmean(facts["share"] for facts in every), []
+        if by_prompt := every[0].get("binary_by_prompt"):
+            values = join_names([f"{value:.1f}" for value in by_prompt])
+            notes.append(f"Of {results.labels[name]}: accuracy in Binary by one prompt alone is {values}")
         if every[0].get("binary_only"):
             notes.append(f"Of {results.labels[name]}: only Binary’s pairs are scored, {pairs:.3g}% of all")
             notes += [f"Of {results.labels[name]}: {note}" for note in every[0].get("notes", ())]
