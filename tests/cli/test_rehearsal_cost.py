@@ -77,6 +77,26 @@ def test_ranks_cost_by_their_pairs_however_few_were_rehearsed():
     assert any("ranked" in guess for guess in at.guesses)
 
 
+def test_what_a_language_model_is_asked_is_counted_and_its_time_is_a_guess(tmp_path):
+    asked = {"encoder": "video_llm", "name": "owner/model"}
+    here = {"model": "vectors", "options": asked | {"name": str(tmp_path)}, "rerank": {"first": "a", "top": 5}}
+    methods = {
+        "a": {"model": "vectors", "options": {"encoder": "open_clip", "name": "ViT-B-32"}},
+        "b": {"model": "vectors", "options": asked, "rerank": {"first": "a", "top": 50}},
+        "c": {"model": "vectors", "options": asked, "rerank": {"first": "a", "binary_only": True}},
+        "here": here,
+    }
+    at = rates(Study.model_validate(PIXELS | {"methods": methods, "sanity": None}))
+    at.guess_about_models()
+    guesses, test = list(at.guesses), at.counts.items["test"]
+    directions = len(at.study.evaluation.directions)
+    assert "a takes as long as random vectors: open_clip ViT-B-32 was not loaded" in guesses
+    known = "takes as long as random vectors: video_llm owner/model was not loaded, which scores up to"
+    assert f"b {known} {(2 * 50 + 2) * test * directions:,} pairs, each in a pass" in guesses
+    assert f"c {known} {2 * test * directions:,} pairs, each in a pass" in guesses
+    assert not any(guess.startswith("here") for guess in guesses)
+
+
 def test_other_stages_cost_what_each_unit_took():
     at = rates(Study.model_validate(PIXELS))
     part = folder({"originals": 600.0}, {"originals": 12.0})

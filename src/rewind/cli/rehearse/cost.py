@@ -231,11 +231,26 @@ class CostEstimate:
         # What Snakemake itself takes between jobs: what the rehearsal took beyond its jobs, spread over them.
         between = max(0.0, wall - wall_time(rehearsed, cores, 0)) * cores / max(1, len(rehearsed))
         planned = [job._replace(start=job.start + between) for job in planned]
+        self.guess_about_models()
         if self.study.training.patience:
             self.guess("no run stops early (training.patience)")
         total, disk = wall_time(planned, self.machine.cores, self.machine.gpus), self._disk(parts)
         memory, gpu_memory = self._memory(rows, parts[-1]), self._gpu_memory()
         return StudyCost(rows, total, disk, memory, gpu_memory, self.counts, list(self.guesses))
+
+    def guess_about_models(self) -> None:
+        """Of models by name in whose place random vectors are: their time is not known, and what they are asked."""
+        test, settings = self.counts.items.get("test", 0), self.study.evaluation.settings
+        for name, encoding in self.study.encodings().items():
+            if encoding.local() is not None:
+                continue
+            pairs, rerank = test * self.counts.captions.get("test", 0), self.study.methods[name].rerank
+            if rerank is not None:
+                top = 0 if rerank.binary_only else rerank.top
+                of_query = sum(2 if setting == "binary" else top for setting in settings)
+                pairs = of_query * test * len(self.study.evaluation.directions)
+            asked = f", which scores up to {pairs:,} pairs, each in a pass" if encoding.encoder == "video_llm" else ""
+            self.guess(f"{name} takes as long as random vectors: {encoding.title()} was not loaded{asked}")
 
     def planned_jobs(self, rule: str, jobs: list[FinishedJob], part: MeasuredFolder) -> list[PlannedJob]:
         """The jobs of a rule in the whole study: each is like the mean of those that stand for it in the rehearsal."""
