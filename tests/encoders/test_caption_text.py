@@ -16,7 +16,6 @@ from rewind.encoders.base import build_encoder
 from rewind.encoders.caption_text import OWN, SIGLIP
 from rewind.models.registry import build_backbone
 
-pytest.importorskip("transformers")
 CAPTION, LOWER, BARE = "A man, running!", "a man, running!", "a man running"
 
 

@@ -15,7 +15,6 @@ from rewind.encoders.video_llm import Options, VideoLanguageModel, middle_frame
 from rewind.errors import RewindError
 from video_llms import FAMILIES, TEXT_FIRST_CHAT, plain_scores, qwen3_vl
 
-pytest.importorskip("transformers")
 PROMPT = Options().prompts[0]
 TEXTS = ["a man opens a door", "a cup", "a dog runs over the street, and back", "x", 'he says "no"']
 CLIPS = [moving(4), moving(4)[::-1], moving(6, seed=1)]
