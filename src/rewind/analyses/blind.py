@@ -164,7 +164,7 @@ def compare(job: Job) -> None:
 # ---- The table -----------------------------------------------------------------------------------------------------
 
 BLIND_EXPLANATION = (
-    "Blind baselines see only the captions, only the clips, both but not together, or one frame of each clip"
+    "Blind baselines see only the captions, only the clips, both but not together, one frame, or artefacts of each clip"
 )
 
 
