@@ -101,7 +101,11 @@ def time_verdicts(results: Results) -> list[Verdict]:
         ("below", found.below, f"Worse than guessing{corrected}: the clip played backwards is preferred."),
         ("no", found.tied, "A clip and the clip played backwards have exactly the same score, always."),
         ("untested", list(found.untested), f"Why: {', '.join(dict.fromkeys(found.untested.values()))}."),
-        ("blind", list(baselines), "What captions, clips, single frames or artefacts give away by themselves. Not tested."),
+        (
+            "blind",
+            list(baselines),
+            "What captions, clips, single frames or artefacts give away by themselves. Not tested.",
+        ),
     ]
     numbers |= baselines
     return [Verdict(kind, [numbers[m] for m in methods], why) for kind, methods, why in every if methods]
