@@ -7,7 +7,6 @@ removes the punctuation of both. docs/encoders.md has a table.
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 # big_vision (pp/ops_text.py) lower-cases what is tokenised, and nothing else; canonicalize_text, which removes
@@ -28,7 +27,7 @@ def prepare_captions(family: str, tokenizer: Any) -> str:
     if hasattr(tokenizer, "clean_fn"):  # open_clip, which removes punctuation of all SigLIPs
         tokenizer.clean_fn = str.lower
     elif hasattr(tokenizer, "canonicalize_text"):  # SigLIP's own in transformers, which removes it too
-        tokenizer.canonicalize_text = types.MethodType(_lower, tokenizer)
+        tokenizer.canonicalize_text = _lower
     elif getattr(tokenizer, "backend_tokenizer", None) is not None:  # Gemma's in transformers, which keeps capitals
         from tokenizers import normalizers
 
@@ -38,5 +37,5 @@ def prepare_captions(family: str, tokenizer: Any) -> str:
     return SIGLIP
 
 
-def _lower(self: Any, text: str, *, keep_punctuation_exact_string: str | None = None) -> str:
+def _lower(text: str, **_: Any) -> str:
     return text.lower()

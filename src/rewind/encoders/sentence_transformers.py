@@ -88,7 +88,6 @@ class SentenceTransformers(Encoder):
         library, options = optional_packages.sentence_transformers(), _options(encoding)
         self.size, self.speed = encoding.batch_size, options.frames_per_second or DEFAULT_FRAMES_PER_SECOND
         source = str(local_model_folder(encoding) or encoding.name)
-        remedy = "Look for a network, or for files that are missing; a folder on this disk works without a network."
         with base.collect_missing_weights() as missing:
             self.model = base.load_pretrained(
                 encoding,
@@ -98,7 +97,7 @@ class SentenceTransformers(Encoder):
                     revision=encoding.revision,
                     model_kwargs={"dtype": torch_dtype(encoding.precision)},
                 ),
-                remedy,
+                transformers.NO_FILES_REMEDY,
             )
         modalities = set(getattr(self.model, "modalities", []))
         self.video = "video" in modalities

@@ -494,13 +494,11 @@ def process_images(processor: Any, frames: list[np.ndarray]) -> Mapping[str, tor
 def process_clips(processor: Any, clips: list[np.ndarray]) -> Mapping[str, torch.Tensor]:
     """What a processor makes of clips uint8 (T, H, W, 3) of one length."""
     # Some processors sample frames themselves unless told not to; the others do not know the argument.
-    video_processor = getattr(processor, "video_processor", None)
-    if not hasattr(video_processor, "do_sample_frames"):
-        return processor(videos=[to_pil_images(clip) for clip in clips], return_tensors="pt")
-    # Without it they take clips as of 24 frames a second. Ascending in a twin too, which times would give away.
-    metadata = [frames_metadata(len(clip)) for clip in clips]
-    videos = [to_pil_images(clip) for clip in clips]
-    return processor(videos=videos, return_tensors="pt", do_sample_frames=False, video_metadata=metadata)
+    told: dict[str, Any] = {}
+    if hasattr(getattr(processor, "video_processor", None), "do_sample_frames"):
+        # Without times they take clips as of 24 frames a second. Ascending in a twin too, which they would give away.
+        told = {"do_sample_frames": False, "video_metadata": [frames_metadata(len(clip)) for clip in clips]}
+    return processor(videos=[to_pil_images(clip) for clip in clips], return_tensors="pt", **told)
 
 
 FRAMES_PER_SECOND = 2.0

@@ -24,7 +24,14 @@ from rewind.config.encoders import Encoding
 from rewind.encoders import base
 from rewind.encoders.base import EncoderOutput, PairEncoder
 from rewind.encoders.frames import batched, default_device, torch_dtype
-from rewind.encoders.transformers import FRAMES_PER_SECOND, NO_FILES_REMEDY, find_config, frames_metadata, model_source
+from rewind.encoders.transformers import (
+    FRAMES_PER_SECOND,
+    NO_FILES_REMEDY,
+    find_config,
+    frames_metadata,
+    model_source,
+    to_model_device,
+)
 from rewind.errors import RewindError
 from rewind.hashing import content_key
 from rewind.registry import ENCODERS
@@ -228,12 +235,7 @@ class VideoLanguageModel(PairEncoder):
             seen = frames_metadata(len(clip), self.options.fps)
             clips = {"videos": [clip] * len(asked), "video_metadata": [seen] * len(asked), "do_sample_frames": False}
             clips |= self.options.processor
-        made = self.processor(text=asked, padding=True, return_tensors="pt", **clips)
-        return {
-            name: value.to(self.device, self.model.dtype if value.is_floating_point() else None)
-            for name, value in made.items()
-            if isinstance(value, torch.Tensor)
-        }
+        return to_model_device(self.model, self.processor(text=asked, padding=True, return_tensors="pt", **clips))
 
     def _score_separately(self, asked: list[str], clip: torch.Tensor | None) -> np.ndarray:
         scores = []
@@ -277,7 +279,7 @@ class VideoLanguageModel(PairEncoder):
         Raises:
             ValueError: the clip does not come before what differs.
         """
-        plain = [self.processor.tokenizer(text, add_special_tokens=False)["input_ids"] for text in asked]
+        plain = self.processor.tokenizer(asked, add_special_tokens=False)["input_ids"]
         after = _alike([plain[0][::-1], first[::-1]])
         before, clip = plain[0][: len(plain[0]) - after], first[: len(first) - after]
         if any(tokens[: len(before)] != before for tokens in plain):

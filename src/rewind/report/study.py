@@ -564,27 +564,32 @@ def _rerank_notes(study: Study, files: ReportFiles, results: Results) -> list[st
         runs.setdefault(name, []).append(facts)
     notes = []
     for name, every in runs.items():
-        pairs, shares = fmean(facts["share"] for facts in every), []
+        pairs = fmean(facts["share"] for facts in every)
         if by_prompt := every[0].get("binary_by_prompt"):
             values = join_names([f"{value:.1f}" for value in by_prompt])
             notes.append(f"Of {results.labels[name]}: accuracy in Binary by one prompt alone is {values}")
         if every[0].get("binary_only"):
-            notes.append(f"Of {results.labels[name]}: only Binary’s pairs are scored, {pairs:.3g}% of all")
-            notes += [f"Of {results.labels[name]}: {note}" for note in every[0].get("notes", ())]
-            continue
-        for view in every[0]["inside"]:
-            setting, direction = view.split(" ")
-            share = fmean(facts["inside"][view] for facts in every)
-            shown = f"{share:.1f}" if share == 100 else f"{min(share, 99.9):.1f}"  # 100 is all, and nothing less
-            shares.append(f"{shown}% ({SETTING_TITLES[setting]}, {results.short(direction)})")
-        first = every[0]["first"]
-        notes.append(
-            f"Of {results.labels[name]}: only the first {every[0]['top']} results of {results.labels[first]}, and "
-            f"those that tie with the last of them, are scored, {pairs:.3g}% of all pairs; the truth is among them for "
-            f"{', '.join(shares)} of queries; any other query keeps its rank in {results.labels[first]}"
-        )
-        notes += [f"Of {results.labels[name]}: {note}" for note in every[0].get("notes", ())]
+            what = f"only Binary’s pairs are scored, {pairs:.3g}% of all"
+        else:
+            what = _scored_results(every, pairs, results)
+        notes += [f"Of {results.labels[name]}: {note}" for note in (what, *every[0].get("notes", ()))]
     return notes
+
+
+def _scored_results(every: list[dict[str, Any]], pairs: float, results: Results) -> str:
+    """Which pairs of a method's runs are scored, ``pairs`` percent of all, and how often the truth is among them."""
+    shares = []
+    for view in every[0]["inside"]:
+        setting, direction = view.split(" ")
+        share = fmean(facts["inside"][view] for facts in every)
+        shown = f"{share:.1f}" if share == 100 else f"{min(share, 99.9):.1f}"  # 100 is all, and nothing less
+        shares.append(f"{shown}% ({SETTING_TITLES[setting]}, {results.short(direction)})")
+    first = results.labels[every[0]["first"]]
+    return (
+        f"only the first {every[0]['top']} results of {first}, and those that tie with the last of them, are scored, "
+        f"{pairs:.3g}% of all pairs; the truth is among them for {', '.join(shares)} of queries; any other query keeps "
+        f"its rank in {first}"
+    )
 
 
 def _near_tie_notes(study: Study, files: ReportFiles) -> list[str]:

@@ -324,28 +324,30 @@ class _Transcoded:
 
 def _encode(source: Path, targets: list[Path], settings: Video, item_id: str) -> ClipReport:
     """Encode ``source`` forward to the first of ``targets`` and, if there is a second, reversed to that one."""
-    wanted, settings = settings, settings.model_copy(update={"qp": _LOSSLESS}) if settings.launder else settings
+    clips, wanted = targets, settings
+    if settings.launder:  # without loss and in one direction: both clips are made of its levelled frames
+        clips, settings = targets[:1], settings.model_copy(update={"qp": _LOSSLESS})
     # At first as if it were opaque, progressive and without HDR, which nearly all sources are: they are decoded once.
     treatment, dropped = _Treatment(), 0
     try:
-        done = _run_transcoding(source, targets, settings, treatment)
+        done = _run_transcoding(source, clips, settings, treatment)
     except DamagedSource as refusal:
-        treatment, dropped = _damaged_end(source, targets, settings, refusal)
-        done = _run_transcoding(source, targets, settings, treatment, dropped)
+        treatment, dropped = _damaged_end(source, clips, settings, refusal)
+        done = _run_transcoding(source, clips, settings, treatment, dropped)
     pictures = done.format
     if fault := missing_filters(pictures, settings):
         raise UnusableSource(fault)
-    transparency = _transparency_note(source, targets, done.alpha, settings, treatment.kept) if done.alpha else ""
+    transparency = _transparency_note(source, clips, done.alpha, settings, treatment.kept) if done.alpha else ""
     alpha = done.alpha if transparency == TRANSPARENCY_NOTE else None
     if alpha or needs_repair(pictures, settings):
         treatment = replace(treatment, alpha=alpha, repair=pictures)
-        done = _run_transcoding(source, targets, settings, treatment, dropped)
+        done = _run_transcoding(source, clips, settings, treatment, dropped)
+    if settings.launder:
+        _write_levelled(targets, *_written_size(targets[0], done.frames), wanted)
     sizes = {_written_size(target, done.frames) for target in targets}
     if len(sizes) != 1:
         raise UnusableSource("the clip and its twin differ in size")
     width, height = sizes.pop()
-    if settings.launder:
-        _write_levelled(targets, width, height, wanted)
     notes = (transparency, repair_note(pictures, settings), _dropped_note(dropped), done.damage)
     return ClipReport(
         item_id=item_id,
@@ -416,7 +418,7 @@ _LOSSLESS = 0  # quantiser
 
 
 def _write_levelled(targets: list[Path], width: int, height: int, settings: Video) -> None:
-    """Put clips of which every frame has a levelled mean in place of lossless ones."""
+    """Make clips, of which every frame has a levelled mean, of the first one, which has no loss and is replaced."""
     planes = [(height, width), (height // 2, width // 2), (height // 2, width // 2)]  # yuv420p
     with tempfile.TemporaryDirectory(dir=targets[0].parent, prefix=".level-") as folder:
         frames = Path(folder) / "frames.yuv"
