@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rewind.analyses import artefacts
-from rewind.io.files import write_csv
+from rewind.io.files import read_csv, write_csv
 from rewind.video.traces import trace_names
 
 
@@ -28,7 +28,7 @@ def table_of_traces(folder: Path, telling: str, strength: float) -> tuple[str, p
 
 
 def said(table: pd.DataFrame) -> str:
-    facts = pd.DataFrame({"fact": list(artefacts.FACTS), "clips": 3, "of": 120, "median": 12.0})
+    facts = pd.DataFrame({"fact": list(artefacts.FACTS), "clips": 3, "of": [120, 120, 120, 80, 80], "median": 12.0})
     results = SimpleNamespace(of={"artefacts": table, "source_facts": facts}.__getitem__, confidence=0.95)
     found = artefacts.finding(results)
     return " ".join([*found.sentences, *found.remarks])
@@ -42,7 +42,20 @@ def test_a_trace_that_tells_the_direction_is_named(tmp_path: Path) -> None:
     text = said(table)
     assert text.startswith("Direction can be told from artefacts alone in ") and "by themselves: coding " in text
     assert "interlacing 4" not in text and "interlacing 5" not in text
-    assert "Of all 120 clips, how many have: cuts 3, black borders 3" in text and "key frames every 12 frames" in text
+    assert "Of 120 clips, how many have: cuts 3, black borders 3" in text
+    assert "Of 80 clips, how many have: repeated frames 3; key frames every 12 frames" in text
+
+
+def test_sources_that_were_not_measured_are_left_out(tmp_path: Path) -> None:
+    path, items = table_of_traces(tmp_path, "coding.sharpness", 3.0)
+    table, whole = read_csv(Path(path)), artefacts.artefacts_table(path, items, 0.95)
+    own = [name for name in table if name.startswith("source.")]
+    table.loc[~items["cluster_id"].between(90, 109), own] = np.nan
+    write_csv(Path(path), table)
+    found = artefacts.artefacts_table(path, items, 0.95)
+    seen = whole["view"] == "seen"
+    assert found[seen].equals(whole[seen])
+    assert set(whole.loc[~seen, "clips"]) == {120} and set(found.loc[~seen, "clips"]) == {20}
 
 
 def test_where_nothing_tells_nothing_is_claimed(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
 def test_the_verdict_is_in_the_table_the_summary_and_on_the_page(finished: Workflow) -> None:
     results = finished.folder / "results/mini"
     table = pd.read_csv(results / "statistics/artefacts.csv").set_index(["view", "family"])
-    assert table["clips"].eq(12).all() and table["estimate"].between(0, 100).all()
+    assert table.loc["seen", "clips"].eq(12).all() and table.loc["source", "clips"].eq(42).all()
+    assert table["estimate"].between(0, 100).all()
     # The baseline is the same probe, so its accuracy is the first row's: here a clip has one caption.
     metrics = pd.read_csv(results / "metrics.csv")
     mine = metrics[(metrics["method"] == "artefacts_only") & (metrics["setting"] == "binary")]

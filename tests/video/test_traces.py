@@ -154,6 +154,20 @@ def test_a_killed_stage_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest
     assert json.loads(json.dumps(ids)) == table["item_id"].tolist()
 
 
+def test_of_a_large_data_set_some_sources_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inventory, report = stage(tmp_path)
+    whole, part = tmp_path / "whole.csv", tmp_path / "part.csv"
+    traces.make_traces(inventory, report, tmp_path, SETTINGS, "code", 1, str(whole))
+    monkeypatch.setattr(traces, "MAX_SOURCES", 1)
+    traces.make_traces(inventory, report, tmp_path, SETTINGS, "code", 1, str(part))
+    known, found = read_csv(whole), read_csv(part)
+    assert list(found) == list(known)
+    measured = found["key_interval"].notna()
+    assert measured.sum() == 2
+    pd.testing.assert_frame_equal(found[measured], known[measured], check_dtype=False)
+    assert [len(traces.read_traces(part, view)[0]) for view in traces.VIEWS] == [6, 2]
+
+
 def test_a_laundered_clip_mirrors_its_twin_and_has_ends_like_its_middle(tmp_path: Path) -> None:
     from drawn_clips import frames_of
 

@@ -51,11 +51,13 @@ COLUMNS = ("view", "family", "clips", "clusters", "estimate", "low", "high", "p"
 
 
 def artefacts_table(traces: str, items: pd.DataFrame, confidence: float) -> pd.DataFrame:
-    """In how many test clips each family of traces, and all together, tell a clip from its twin.
+    """In how many clips each family of traces, and all together, tell a clip from its twin.
 
-    A linear probe is fitted on the training split, its strength chosen on validation, for each view and each family by
-    itself (:func:`rewind.models.direction.fit_direction`); a clip is told if it scores above its twin, and a tie counts
-    one half. Intervals and tests against 50% are over clusters of test clips, since the probe is one model.
+    A clip is told if a linear probe scores it above its twin; a tie counts one half. As models see them, test clips are
+    told by a probe that was fitted on the training split, its strength chosen on validation
+    (:func:`rewind.models.direction.fit_direction`). At the sources' own size all splits are told by probes of other
+    clips (:func:`cross_validated`), since of a large data set only some sources are measured. Intervals and tests
+    against 50% are over clusters of clips.
 
     Args:
         traces: the table of :func:`rewind.video.traces.make_traces`.
@@ -76,41 +78,46 @@ def artefacts_table(traces: str, items: pd.DataFrame, confidence: float) -> pd.D
         known = items.set_index("item_id").loc[ids].reset_index()
         twin = twin_rows(ids)
         splits = {s: np.flatnonzero((known["split"] == s) & (twin >= 0)) for s in ("train", "valid", "test")}
-        if empty := [name for name, at in splits.items() if not len(at)]:
+        if empty := [name for name, at in splits.items() if view == "seen" and not len(at)]:
             raise RewindError(
                 f"{traces}: no clip of the split {empty[0]} has a twin; remove the method artefacts_only."
             )
-        backward = known["reversed"].to_numpy()
+        cluster, backward = known["cluster_id"].to_numpy(), known["reversed"].to_numpy()
         train, valid, test = splits.values()
+        forward = np.flatnonzero((backward == 0) & (twin >= 0))
         for family, columns in [(ALL, list(range(len(names)))), *family_columns(names)]:
             part = values[:, columns]
-            fit = fit_direction(
-                part[train], backward[train], part[valid], backward[valid], where=f"artefacts, {family}"
-            )
-            told = pair_accuracy(
-                direction_scores(part[test], *fit), backward[test], twin_rows([ids[at] for at in test]), "artefacts"
-            )
-            clusters = known["cluster_id"].to_numpy()[test[told["item"]]]
-            rows.append(
-                {"view": view, "family": family} | clip_interval(told["right"].to_numpy(), clusters, confidence)
-            )
+            if view == "seen":
+                fit = fit_direction(
+                    part[train], backward[train], part[valid], backward[valid], where=f"artefacts, {family}"
+                )
+                told = pair_accuracy(
+                    direction_scores(part[test], *fit), backward[test], twin_rows([ids[at] for at in test]), "artefacts"
+                )
+                found = clip_interval(told["right"].to_numpy(), cluster[test[told["item"]]], confidence)
+            else:
+                found = cross_validated(part[forward], part[twin[forward]], confidence, cluster[forward])
+            rows.append({"view": view, "family": family} | found)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def cross_validated(forward: np.ndarray, backward: np.ndarray, confidence: float) -> dict[str, Any]:
-    """The same without splits: every clip is told by a probe that was fitted on others (5-fold).
+def cross_validated(
+    forward: np.ndarray, backward: np.ndarray, confidence: float, clusters: np.ndarray | None = None
+) -> dict[str, Any]:
+    """In how many clips a probe that was fitted on clips of other clusters (5-fold) tells them from their twins.
 
-    ``forward`` and ``backward`` are traces (n, F) of clips and of their twins. Returns what :func:`clip_interval` does.
+    ``forward`` and ``backward`` are traces (n, F) of clips and of their twins; without ``clusters`` (n,) each clip is
+    one. Returns what :func:`clip_interval` does.
     """
     from rewind.models.direction import pair_accuracy, probe_direction
 
     count = len(forward)
-    clip, reversed = np.tile(np.arange(count), 2), np.repeat([0, 1], count)
-    scores = probe_direction(np.concatenate([forward, backward]), reversed, clip, FOLDS, "artefacts")[
-        "score"
-    ].to_numpy()
-    told = pair_accuracy(scores, reversed, np.concatenate([clip[:count] + count, clip[:count]]), "artefacts")
-    return clip_interval(told["right"].to_numpy(), told["item"].to_numpy(), confidence)
+    clip, reversed = np.arange(count), np.repeat([0, 1], count)
+    cluster = clip if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    both = np.concatenate([forward, backward])
+    scores = probe_direction(both, reversed, np.tile(cluster, 2), min(FOLDS, cluster.max() + 1), "artefacts")
+    told = pair_accuracy(scores["score"].to_numpy(), reversed, np.concatenate([clip + count, clip]), "artefacts")
+    return clip_interval(told["right"].to_numpy(), cluster[told["item"]], confidence)
 
 
 def clip_interval(right: np.ndarray, clusters: np.ndarray, confidence: float) -> dict[str, Any]:
@@ -138,7 +145,7 @@ def source_facts(traces: str) -> pd.DataFrame:
     table = read_csv(traces, text=("item_id",))
     table = table[~table["item_id"].str.endswith(TWIN_SUFFIX)]
     rows = [
-        {"fact": name, "clips": int((table[name] > 0).sum()), "of": len(table)}
+        {"fact": name, "clips": int((table[name] > 0).sum()), "of": int(table[name].count())}
         | {"median": float(table.loc[table[name] > 0, name].median())}
         for name in FACTS
     ]
@@ -174,7 +181,7 @@ def finding(results: Results) -> Finding:
         first = f"Direction can be told from artefacts alone in {_interval_text(seen)} of {clips}{by}."
     else:
         first = f"Not shown to be readable from artefacts: {_interval_text(seen)} of {clips}."
-    second = f"{VIEW_TITLES['source'].capitalize()}: {_interval_text(source)}."
+    second = f"{VIEW_TITLES['source'].capitalize()}: {_interval_text(source)} of {int(source['clips']):,} clips."
     return Finding(
         "Artefacts of the data set",
         [first, second],
@@ -185,10 +192,13 @@ def finding(results: Results) -> Finding:
 def source_sentences(results: Results) -> list[str]:
     """How many clips have cuts, borders, fades and repeated frames, and how far key frames are apart."""
     rows = results.of("source_facts").set_index("fact")
-    found = [f"{what} {int(rows.loc[name, 'clips']):,}" for name, what in FACTS.items() if name != "key_interval"]
+    sentences = []
+    for of, part in rows.drop("key_interval").groupby("of", sort=False):
+        found = [f"{FACTS[name]} {int(clips):,}" for name, clips in part["clips"].items()]
+        sentences.append(f"Of {of:,} clips, how many have: {', '.join(found)}")
     key = rows.loc["key_interval"]
     interval = f"; key frames every {key['median']:.0f} frames where they are seen" if key["clips"] else ""
-    return [f"Of all {int(key['of']):,} clips, how many have: {', '.join(found)}{interval}."]
+    return [f"{'. '.join(sentences)}{interval}."]
 
 
 def _interval_text(row: pd.Series) -> str:
@@ -217,9 +227,10 @@ def notes_below(inputs: TableInputs, setting: str = "") -> list[str]:
     percent = confidence_percent(inputs.results.confidence)
     return table_notes(
         [
-            "In how many test clips, in percent, traces that show nothing tell a clip from the clip played backwards: "
+            "In how many clips, in percent, traces that show nothing tell a clip from the clip played backwards: "
             "fields of interlaced sources, key frames and copied noise of encoders, drifts of brightness, repeated "
-            "frames. A linear probe of each family, fitted on the training split and chosen on validation"
+            "frames. A linear probe of each family: of test clips as models see them, fitted on the training split; at "
+            "the source’s size cross-validated"
         ],
         [f"In brackets {percent} intervals over clips; bold: above the 50% of guessing, not adjusted"],
     )
