@@ -13,6 +13,7 @@ from init_room import CLIPS, PACKAGED, about, both_ways, files, sound, table, to
 from messages import expect_message
 from rewind.cli.init.command import guess_encoder
 from rewind.encoders.tiny import write_open_clip
+from video_llms import qwen3_vl
 
 pytest_plugins = ["init_room"]
 
@@ -241,6 +242,17 @@ def test_a_model_by_name(here, init):
     tags = r"its tags: [^)]*"  # of the version of open_clip
     init("mine/clips.csv", "--model", "ViT-B-32", "--name", "other", places=[place], varying=tags)
     assert "config/studies/other.yaml" not in files()
+
+
+def test_a_language_model_judges_binary_beside_what_it_answers_without_eyes(here, init):
+    both_ways()
+    qwen3_vl(here / "asked")
+    init("mine/clips.csv", "--model", "asked")
+    study, _, _ = sound()
+    assert study.evaluation.settings == ["binary"]
+    sees = {name: keys.encoder_options.get("sees", "clip") for name, keys in study.encodings().items()}
+    assert sees == {"asked": "clip", "asked_frame": "frame", "asked_nothing": "nothing"}
+    assert all(method.rerank.binary_only for name, method in study.methods.items() if name != "chance")
 
 
 @pytest.mark.parametrize(

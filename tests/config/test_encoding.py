@@ -50,6 +50,26 @@ def test_the_method_is_scored_by_the_files_that_the_rule_makes(tmp_path: Path) -
     assert list(made.encodings()) == ["named"], "chance has no vectors"
 
 
+SEEDED = "{encoder: video_llm, name: q, encoder_options: {prompts: {0: ['{caption}?'], 2: ['{caption}!']}, fps: 2}}"
+
+
+def judge(tmp_path: Path, more: str = ""):
+    text = STUDY.replace("  chance:", f"    rerank: {{{{first: chance, binary_only: true}}}}\n{more}  chance:")
+    (tmp_path / "named.yaml").write_text(text.format(options=SEEDED))
+    return load_study("named", tmp_path)
+
+
+def test_an_option_of_a_judge_may_have_a_value_for_each_seed(tmp_path: Path) -> None:
+    found = judge(tmp_path)
+    assert found.seeds_of("named") == [0, 2]
+    options = {seed: keys.encoder_options for seed, keys in found.seed_encodings("named").items()}
+    assert options == {0: {"prompts": ["{caption}?"], "fps": 2}, 2: {"prompts": ["{caption}!"], "fps": 2}}
+    with refusal("methods.named.options.encoder_options.prompts"):
+        judge(tmp_path, more="    seeds: [0, 1]\n").seed_encodings("named")
+    with refusal("named.yaml: methods.named.options.encoder_options.prompts", error=ConfigErrors):
+        study(tmp_path, SEEDED)
+
+
 @pytest.mark.parametrize("change", ["revision: x", "precision: bf16", "encoder_options: {pretrained: y}", "rate: 3"])
 def test_whatever_vectors_depend_on_has_a_folder_of_its_own(tmp_path: Path, change: str) -> None:
     plain = study(tmp_path, "{encoder: open_clip, name: RN50}").encodings()["named"]

@@ -13,7 +13,7 @@ from encoder_data import keys
 from encoder_families import FAMILIES, LETTERS, T5, unigram_tokenizer
 from rewind import optional_packages
 from rewind.encoders.base import build_encoder
-from rewind.encoders.caption_text import OWN, SIGLIP
+from rewind.encoders.caption_text import CLIP, SIGLIP, UNKNOWN, UNKNOWN_NOTE
 from rewind.models.registry import build_backbone
 
 CAPTION, LOWER, BARE = "A man, running!", "a man, running!", "a man running"
@@ -95,6 +95,24 @@ def test_towers_that_are_trained_read_the_same(library: str, tmp_path: Path) -> 
     assert (written == lower).all() and not (written == bare).all()
 
 
-def test_other_families_are_left_as_they_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("library", ["transformers", "sentence_transformers", "towers"])
+def test_clip_reads_what_its_authors_mend(library: str, tmp_path: Path) -> None:
+    from rewind.config import Backbone, Text
+
     folder = FAMILIES["clip"](tmp_path / "siglip_experiments")  # a name says nothing
-    assert build_encoder(keys("transformers", folder)).facts["caption_text"] == OWN
+    captions = ["A &amp;#98;oy ", "a boy", "a &#98;oy"]
+    if library == "towers":
+        towers = build_backbone(Backbone(kind="encoder", encoder="transformers", name=str(folder)), Text(), [])
+        first, second, third = towers.prepare_text(captions)
+    else:
+        encoder = build_encoder(keys(library, folder))
+        assert encoder.facts["caption_text"] == CLIP and UNKNOWN_NOTE not in encoder.notes
+        first, second, third = np.asarray(encoder.encode_texts(captions))
+    assert (first == second).all() and (second == third).all()
+
+
+def test_of_a_family_that_was_not_compared_a_note_says_so(tmp_path: Path) -> None:
+    folder = FAMILIES["altclip"](tmp_path / "model")
+    for library in ("transformers", "sentence_transformers"):
+        encoder = build_encoder(keys(library, folder))
+        assert encoder.facts["caption_text"] == UNKNOWN and UNKNOWN_NOTE in encoder.notes

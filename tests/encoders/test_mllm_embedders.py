@@ -1,4 +1,7 @@
-"""Embedders made of language models, as Qwen3-VL-Embedding is published: a tower, its last token, unit length."""
+"""Embedders made of language models: a tower, its last token, unit length.
+
+Qwen3-VL-Embedding is published so; GME and VLM2Vec-V2 are towers of Qwen2-VL's line with the same pooling.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ import pytest
 from encoder_data import keys, moving
 from rewind import optional_packages
 from rewind.encoders.base import build_encoder
-from video_llms import qwen3_vl
+from video_llms import qwen2_5_vl, qwen3_vl
 
 TEXTS = ["a cup", "a man opens a door, and goes out of the house"]
 CLIPS = [moving(4), moving(4)[::-1], moving(4, seed=1)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+@pytest.fixture(scope="module", params=[qwen3_vl, qwen2_5_vl])
+def folder(request, tmp_path_factory) -> Path:
     library, parts = optional_packages.sentence_transformers(), optional_packages.sentence_transformers("models")
     path = tmp_path_factory.mktemp("embedder")
-    tower = parts.Transformer(str(qwen3_vl(path / "tower")))
+    tower = parts.Transformer(str(request.param(path / "tower")))
     width = tower.model.config.text_config.hidden_size
     model = library.SentenceTransformer(modules=[tower, parts.Pooling(width, "lasttoken"), parts.Normalize()])
     model.save(str(path / "model"))

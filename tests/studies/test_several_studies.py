@@ -71,6 +71,13 @@ methods:
       name: qwen3_vl
       encoder_options: {prompts: ["Is this {caption}?", "Does it show {caption}?"]}
     rerank: {first: tiny, binary_only: true}
+  worded:
+    model: vectors
+    options:
+      encoder: video_llm
+      name: qwen3_vl
+      encoder_options: {prompts: {0: ["Is this {caption}?"], 1: ["Does it show {caption}?"]}}
+    rerank: {first: tiny, binary_only: true}
 statistics: {resamples: 200}
 """
 OTHER = """
@@ -377,6 +384,23 @@ def test_of_several_prompts_the_tables_say_what_each_gives_alone(finished: Workf
         "".join(path.read_text() for path in (finished.folder / "results/named/tables").glob("*.md")).split()
     )
     assert f"Of asked: accuracy in Binary by one prompt alone is {first:.1f} and {second:.1f}" in tables
+
+
+@pytest.mark.workflow
+def test_prompts_of_seeds_are_runs_over_which_intervals_are(finished: Workflow) -> None:
+    results = finished.folder / "results/named"
+    metrics = (
+        read_csv(results / "metrics.csv").set_index(["method", "setting", "direction", "seed"])["R@1"].sort_index()
+    )
+    by_prompt = read_json(results / "ranks/asked/seed0.json")["reranked"]["binary_by_prompt"]
+    assert metrics["worded", "binary", "text_to_item"].to_dict() == pytest.approx(dict(enumerate(by_prompt)))
+    intervals = read_csv(results / "statistics/intervals.csv").set_index(["method", "setting", "direction", "metric"])
+    width = intervals["high"] - intervals["low"]
+    row = ("binary", "text_to_item", "R@1")
+    assert width["worded", *row] > width["asked", *row]
+    tables = " ".join("".join(path.read_text() for path in (results / "tables").glob("*.md")).split())
+    assert "Of worded: each seed has its own prompts, over which intervals are too" in tables
+    assert "worded: all seeds start from the same weights" not in tables
 
 
 @pytest.mark.workflow

@@ -1,4 +1,4 @@
-"""Tiny video language models of three families with random weights, as folders, and their scores by a plain loop."""
+"""Tiny video language models of four families with random weights, as folders, and their scores by a plain loop."""
 
 from __future__ import annotations
 
@@ -46,18 +46,41 @@ def qwen2_5_vl(folder: Path) -> Path:
     return _saved(folder, library, config, processor)
 
 
-def llava_onevision(folder: Path) -> Path:
+def _bytes(library: Any, words: list[str], **more: Any) -> tuple[Any, list[int]]:
+    """A tokenizer of bytes with an answer in two spellings, and the numbers of its special words; two ends first."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    library, words = optional_packages.transformers(), ["<|endoftext|>", "<|im_end|>", "<image>", "<video>"]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     inner = Tokenizer(models.BPE({letter: index for index, letter in enumerate(alphabet)}, []))
     inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     inner.add_special_tokens(words)
-    inner.add_tokens(["Yes", "No", " no"])  # one of the answers in two spellings
+    inner.add_tokens(["Yes", "No", " no"])
     ends = {"pad_token": words[0], "eos_token": words[1]}
-    tokenizer = library.PreTrainedTokenizerFast(tokenizer_object=inner, chat_template=LLAVA_CHAT, **ends)
-    ids = tokenizer.convert_tokens_to_ids(words)
+    tokenizer = library.PreTrainedTokenizerFast(tokenizer_object=inner, chat_template=LLAVA_CHAT, **ends, **more)
+    return tokenizer, tokenizer.convert_tokens_to_ids(words)
+
+
+def internvl(folder: Path) -> Path:
+    library, words = optional_packages.transformers(), ["<|endoftext|>", "<|im_end|>", "<img>", "</img>", "<context>"]
+    special = ("start_image_token", "end_image_token", "context_image_token", "video_token")
+    names = dict(zip(special, [*words[2:], "<video>"], strict=True))
+    tokenizer, ids = _bytes(library, [*words, "<video>"], extra_special_tokens=names)
+    vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = library.InternVLConfig(
+        text_config=TEXT | {"model_type": "qwen2", "vocab_size": len(tokenizer), "eos_token_id": ids[1]},
+        vision_config=vision | {"image_size": [32, 32], "patch_size": [8, 8]},
+        image_token_id=ids[4],
+        image_seq_length=4,  # 4 × 4 patches, joined by twos in either direction
+    )
+    side = {"size": {"height": 32, "width": 32}}
+    images, video = library.GotOcr2ImageProcessor(**side), library.InternVLVideoProcessor(**side)
+    processor = library.InternVLProcessor(images, tokenizer, video, image_seq_length=4, chat_template=LLAVA_CHAT)
+    return _saved(folder, library, config, processor)
+
+
+def llava_onevision(folder: Path) -> Path:
+    library, words = optional_packages.transformers(), ["<|endoftext|>", "<|im_end|>", "<image>", "<video>"]
+    tokenizer, ids = _bytes(library, words)
     vision = TEXT | {"model_type": "siglip_vision_model", "image_size": 32, "patch_size": 8, "vision_use_head": False}
     whole = {"vision_feature_select_strategy": "full"}
     config = library.LlavaOnevisionConfig(
@@ -86,7 +109,7 @@ def _saved(folder: Path, library: Any, config: Any, processor: Any) -> Path:
     return folder
 
 
-FAMILIES = {"qwen3_vl": qwen3_vl, "qwen2_5_vl": qwen2_5_vl, "llava_onevision": llava_onevision}
+FAMILIES = {"qwen3_vl": qwen3_vl, "qwen2_5_vl": qwen2_5_vl, "llava_onevision": llava_onevision, "internvl": internvl}
 
 
 @torch.inference_mode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +52,11 @@ class EncoderOptions(ConfigModel, affects="run"):
         affects="nothing",
     )
     precision: Literal["fp32", "fp16", "bf16"] = config_field("fp32", "Numbers that the model computes with.")
-    encoder_options: dict[str, Any] = config_field({}, "Further options of the encoder.")
+    encoder_options: dict[str, Any] = config_field(
+        {},
+        "Further options of the encoder. Of a method with `rerank`, an option may have a value for each seed, "
+        "`prompts: {0: […], 1: […]}`: intervals then cover the choice among them.",
+    )
 
 
 class Encoding(EncoderOptions):
@@ -103,6 +108,19 @@ class Encoding(EncoderOptions):
             )
         paths += [Path(value) for value in self.encoder_options.values() if isinstance(value, str) and _is_file(value)]
         return [str(path) for path in dict.fromkeys(paths)]
+
+
+def seeds_of_options(options: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Options of an encoder that have a value for each seed, and the seeds, sorted.
+
+    >>> seeds_of_options({"prompts": {1: ["Is it {caption}?"], 0: ["{caption}?"]}, "processor": {"size": 64}})
+    {'prompts': [0, 1]}
+    """
+    return {
+        name: sorted(value)
+        for name, value in options.items()
+        if isinstance(value, Mapping) and value and all(type(seed) is int for seed in value)
+    }
 
 
 def is_hidden(path: Path) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from rewind.config.base import ConfigModel, LabelText, config_field, read_options, require_valid_seeds, required_field
-from rewind.config.encoders import Encoding
+from rewind.config.encoders import Encoding, seeds_of_options
 from rewind.config.training import Training
 from rewind.registry import HEADS, MODELS
 
@@ -246,22 +246,26 @@ def restore_seed_numbers(model: str, options: Any) -> Any:
     def number(seed: Any) -> Any:
         return int(seed) if isinstance(seed, str) and seed.isdecimal() else seed
 
-    return {
-        name: {number(seed): path for seed, path in value.items()}
-        if name in FILE_OPTIONS[model] and isinstance(value, Mapping)
-        else value
-        for name, value in options.items()
-    }
+    def restored(value: Any) -> Any:
+        return {number(seed): of_seed for seed, of_seed in value.items()} if isinstance(value, Mapping) else value
+
+    further = options.get("encoder_options")
+    numbered = {name: restored(value) for name, value in options.items() if name in FILE_OPTIONS[model]}
+    if isinstance(further, Mapping):
+        numbered["encoder_options"] = {name: restored(value) for name, value in further.items()}
+    return {**options, **numbered}
 
 
 def seeds_with_files(model: str, options: Any) -> list[int]:
-    """Seeds that the options have files for, sorted; ``[0]`` where they name single files, of one model.
+    """Seeds that the options have files for, or options of an encoder, sorted; ``[0]`` where they are for one model.
 
     >>> seeds_with_files("scores", {"file": {3: "run3.npz", 1: "run1.npz"}})
     [1, 3]
     """
     values = [options.get(name) for name in FILE_OPTIONS[model]] if isinstance(options, Mapping) else []
     by_seed = [set(files) for files in values if isinstance(files, Mapping)]
+    further = options.get("encoder_options") if isinstance(options, Mapping) else None
+    by_seed += map(set, seeds_of_options(further).values()) if isinstance(further, Mapping) else []
     numbers = sorted({seed for files in by_seed for seed in files if isinstance(seed, int)})
     return numbers or [0]
 
@@ -396,6 +400,11 @@ class Method(ConfigModel, affects="run"):
     def precomputed(self) -> bool:
         """Whether the method is files: vectors or scores that the user brings, or that are made by name."""
         return self.model in MODELS.tagged("files")
+
+    @property
+    def brought_per_seed(self) -> bool:
+        """Whether the method is files, or options of a model by name, of several seeds."""
+        return self.precomputed and len(self.seeds or []) > 1
 
     def why_not_probed(self, probe: str) -> str:
         """Why files cannot be asked a probe of ``evaluation.probes``; empty for one that they can be asked.

@@ -32,7 +32,7 @@ from rewind.config.base import (
     unread_keys,
 )
 from rewind.config.dataset import Split
-from rewind.config.encoders import SCORING_OPTIONS, EncoderOptions, Encoding
+from rewind.config.encoders import SCORING_OPTIONS, EncoderOptions, Encoding, seeds_of_options
 from rewind.config.evaluation import Evaluation
 from rewind.config.methods import (
     CLIP_MAX_LOGIT_SCALE,
@@ -478,7 +478,7 @@ class Study(ConfigModel):
     # Vectors that are computed by name
 
     def encodings(self) -> dict[str, Encoding]:
-        """Method → how its vectors are made, for methods that name an encoder.
+        """Method → how its vectors are made, for methods that name an encoder; with the options of its first seed.
 
         Keys of frames that are left out get the study's values.
 
@@ -497,18 +497,36 @@ class Study(ConfigModel):
         """Methods that name an encoder."""
         return [name for name, m in self.methods.items() if m.model == "vectors" and "encoder" in m.options]
 
-    def _encoding_of(self, name: str) -> Encoding:
-        method, where = self.methods[name], f"methods.{name}"
+    def seed_encodings(self, name: str) -> dict[int, Encoding]:
+        """Seed → how a method's pairs are scored: with ``rerank``, options of the encoder may differ between seeds.
+
+        Raises:
+            RewindError: as :meth:`encodings`; for a seed that an option has no value for.
+        """
+        return {seed: self._encoding_of(name, seed) for seed in self.seeds_of(name)}
+
+    def _encoding_of(self, name: str, seed: int | None = None) -> Encoding:
+        method, where, first = self.methods[name], f"methods.{name}", self.seeds_of(name)[0]
+        seed = first if seed is None else seed
         options = {option: value for option, value in method.options.items() if option not in SCORING_OPTIONS}
         if method.noise or self.frames.noise:
             raise RewindError(f"{where}.noise: an encoder reads clips; noise is only for models that are trained here.")
         given = read_options(EncoderOptions, options, f"{where}.options", f"{method.model} with an encoder")
         defaults = {key: getattr(self.frames, key) for key in ("max_frames", "sampling", "rate")}
         left_out = {key: value for key, value in defaults.items() if getattr(given, key) is None}
-        encoding = Encoding(**given.model_dump() | left_out, scored_pairs="candidates" if method.rerank else "all")
+        chosen = dict(given.encoder_options)
+        for option, seeds in seeds_of_options(chosen).items():
+            key = f"{where}.options.encoder_options.{option}"
+            if not method.rerank:
+                raise RewindError(f"{key}: values for seeds need rerank, since vectors are made once; give one value.")
+            if seed not in seeds:
+                raise RewindError(f"{key}: has no value for seed {seed}; it has some for {', '.join(map(str, seeds))}.")
+            chosen[option] = chosen[option][seed]
+        keys = given.model_dump() | left_out | {"encoder_options": chosen}
+        encoding = Encoding(**keys, scored_pairs="candidates" if method.rerank else "all")
         for option, path in self._vector_files(encoding).items():
             # The same paths are allowed: `with_encoded_files` has put them there when a study is read again.
-            if method.options.get(option, path) != path:
+            if seed == first and method.options.get(option, path) != path:
                 raise RewindError(
                     f"{where}.options.{option}: the encoder makes the vectors; keep either it or the files."
                 )
@@ -624,9 +642,7 @@ class Study(ConfigModel):
         pretrained = self.pretrained_per_seed()
 
         def varies(name: str, method: Method) -> bool:
-            if method.model == "zero_shot" or method.blind:
-                return name in pretrained
-            return method.precomputed and len(method.seeds or []) > 1
+            return name in pretrained if method.model == "zero_shot" or method.blind else method.brought_per_seed
 
         return [
             name
@@ -642,6 +658,8 @@ class Study(ConfigModel):
         """What the primary intervals generalise to."""
         trained = self.trained()
         if not trained and not self.pretrains_per_seed:
+            if any(method.brought_per_seed for method in self.methods.values()):
+                return "other seeds of what was brought and other queries"
             what = "only the backbone" if self.pretraining else "nothing"
             return f"other queries ({what} is trained, so there are no training seeds)"
         if not trained and len(self.pretraining_seeds()) > 1:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from rewind.analyses.trials import LOSS_DECIMALS, METRIC_TITLES, read_trials
 from rewind.config import Dataset, Method, Study
+from rewind.config.encoders import seeds_of_options
 from rewind.config.study import trial_words
 from rewind.config.training import TOWERS, Training, adapted_towers
 from rewind.data.annotations import reading_sentences
@@ -226,7 +227,7 @@ def make_footnotes(study: Study, dataset: Dataset, files: ReportFiles, results: 
             *_near_tie_notes(study, files),
             *_rerank_notes(study, files, results),
             *_tuning_notes(study, records, results.trials),
-            *_same_start_notes(records, results),
+            *_same_start_notes(study, records, results),
             *files.accepted,
         ],
     )
@@ -472,11 +473,11 @@ def _notes_with_owners(owned: Iterable[tuple[str, str]]) -> list[str]:
     return [f"Of {', '.join(labels)}: {note}" for note, labels in owners.items()]
 
 
-def _same_start_notes(records: dict[tuple[str, int], dict[str, Any]], results: Results) -> list[str]:
+def _same_start_notes(study: Study, records: dict[tuple[str, int], dict[str, Any]], results: Results) -> list[str]:
     """A note on methods whose seeds all start from equal weights, as CLIP4Clip's with heads without random weights."""
     starts: dict[str, list[str | None]] = {}
     for (method, _), record in records.items():
-        if method in results.trained():
+        if method in results.trained() and not study.methods[method].precomputed:
             starts.setdefault(method, []).append(record.get("start"))
     same_start = [
         m for m, hashes in starts.items() if len(hashes) > 1 and hashes[0] is not None and len(set(hashes)) == 1
@@ -502,7 +503,7 @@ def precomputed_notes(study: Study, records: dict[tuple[str, int], dict[str, Any
     owned = []
     for (name, seed), record in records.items():
         method = study.methods[name]
-        seeded = f", seed {seed}" if method.precomputed and len(method.seeds or study.seeds) > 1 else ""
+        seeded = f", seed {seed}" if method.brought_per_seed else ""
         owned += [(note, f"{method.label or name}{seeded}") for note in record.get("notes", [])]
     return notes + _notes_with_owners(owned)
 
@@ -572,7 +573,9 @@ def _rerank_notes(study: Study, files: ReportFiles, results: Results) -> list[st
             what = f"only Binary’s pairs are scored, {pairs:.3g}% of all"
         else:
             what = _scored_results(every, pairs, results)
-        notes += [f"Of {results.labels[name]}: {note}" for note in (what, *every[0].get("notes", ()))]
+        own = seeds_of_options(study.methods[name].options.get("encoder_options", {}))
+        seeds = [f"each seed has its own {join_names(list(own))}, over which intervals are too"] if own else []
+        notes += [f"Of {results.labels[name]}: {note}" for note in (what, *every[0].get("notes", ()), *seeds)]
     return notes
 
 
@@ -614,10 +617,9 @@ def _untrained_notes(study: Study) -> list[str]:
     """Notes on methods that were not trained."""
     notes, zero_shot_methods = [], {name: m for name, m in study.methods.items() if m.model == "zero_shot"}
     if not study.trained():
+        seeded = study.pretrains_per_seed or any(method.brought_per_seed for method in study.methods.values())
         trained_part = "Only the backbone is" if study.pretraining else "Nothing is"
-        notes.append(
-            f"{trained_part} trained by gradient descent" + ("" if study.pretrains_per_seed else NO_SEEDS_NOTE)
-        )
+        notes.append(f"{trained_part} trained by gradient descent" + ("" if seeded else NO_SEEDS_NOTE))
     random = [method.label or name for name, method in zero_shot_methods.items() if method.options.get("untrained")]
     if random:
         notes.append(f"{', '.join(random)}: a network with random weights, on purpose (untrained: true), for reference")

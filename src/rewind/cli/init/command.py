@@ -187,7 +187,23 @@ def _finished_methods(options: InitOptions, data: UserData) -> dict[str, dict[st
             EvaluateOptions(data="", vectors=pair_embedding_files(options.embeddings, data), options=options.options)
         )
     encoder = options.encoder or guess_encoder(options.model)
-    return build_methods(EvaluateOptions(data="", encoder=encoder, model=options.model, options=options.options))
+    methods = build_methods(EvaluateOptions(data="", encoder=encoder, model=options.model, options=options.options))
+    if encoder == "video_llm" and any(item.reverse for item in data.items.values()):
+        return _with_blind_rows(methods)
+    return methods
+
+
+def _with_blind_rows(methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A language model as judge of Binary, and what it answers by one frame and by the caption alone."""
+    name, keys = next(iter(methods.items()))
+    keys = {**keys, "rerank": {"first": "chance", "binary_only": True}}
+    label, further = keys.get("label", name), keys["options"].get("encoder_options", {})
+    blind = {
+        f"{name}_{sees}": keys
+        | {"label": f"{label}, {title}", "options": keys["options"] | {"encoder_options": further | {"sees": sees}}}
+        for sees, title in (("frame", "one frame"), ("nothing", "no clip"))
+    }
+    return {name: keys, **blind, "chance": methods["chance"]}
 
 
 def pair_embedding_files(paths: list[str], data: UserData) -> list[tuple[str, str]]:

@@ -61,6 +61,7 @@ def files_to_write(
     images = media is not None and media.items == "images"
     splits_with_twins = set() if images else {item.split for item in data.items.values() if item.reverse}
     source, files = _source_keys(subject)
+    is_judge = any("rerank" in keys for keys in (methods or {}).values())
     content = {
         "name": name,
         "title": subject.title,
@@ -69,7 +70,7 @@ def files_to_write(
         "machine": machine,
         "sizes": choose_sizes(data, media or MediaReport(Path()), machine, network),
         "images": images,
-        "settings": list(evaluation_settings(data, media)),
+        "settings": ["binary"] if is_judge else list(evaluation_settings(data, media)),
         "methods": methods,
         "twins": "train" in splits_with_twins,
         "twins_everywhere": {*SPLITS} <= splits_with_twins,

@@ -77,7 +77,7 @@ def _named_code(plan: StudyPlan, rule: str, method: str, seed: int | None) -> Co
         case "blind_run":
             return _scored(plan, [method], seed, weights_files(plan))
         case "rerank":
-            encoding = reranking_encoding(plan, method)
+            encoding = reranking_encoding(plan, method, seed)
             named, files = ([ENCODERS.full_name(encoding.encoder)], encoding.files()) if encoding else ([], [])
             scored = _scored(plan, [method], seed)
             return replace(scored, modules=[*scored.modules, *named], files=[*scored.files, *user_files(files)])

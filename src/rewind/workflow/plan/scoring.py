@@ -41,25 +41,26 @@ def rerank_inputs(plan: StudyPlan, method: str, seed: int) -> Files:
     """What a job reads that scores the first results of another run."""
     name, first_seed = plan.keys.first_stage(method, seed)
     files = scored_inputs(plan, method, seed) | {"first": f"{plan.folder}/similarity/{name}/seed{first_seed}.npz"}
-    encoding = reranking_encoding(plan, method)
+    encoding = reranking_encoding(plan, method, seed)
     if encoding is None:
         return files
     # A model by name may score pairs, which its vectors' rule has then left to this job: it opens clips.
     return files | plan.clip_files() | {"local": user_files(encoding.files())}
 
 
-def reranking_encoding(plan: StudyPlan, method: str) -> Encoding | None:
-    """How a model by name encodes, if it scores the first results of another method."""
-    return plan.keys.encodings().get(method) if plan.method(method).rerank else None
+def reranking_encoding(plan: StudyPlan, method: str, seed: int | None = None) -> Encoding | None:
+    """How a model by name encodes, if it scores the first results of another method; without a seed, of its first."""
+    encoding = plan.keys.encodings().get(method) if plan.method(method).rerank else None
+    return encoding if encoding is None or seed is None else plan.keys.seed_encodings(method)[seed]
 
 
-def reranking_encoder(plan: StudyPlan, method: str) -> dict[str, Any] | None:
-    encoding = reranking_encoding(plan, method)
+def reranking_encoder(plan: StudyPlan, method: str, seed: int) -> dict[str, Any] | None:
+    encoding = reranking_encoding(plan, method, seed)
     return encoding.content() if encoding else None
 
 
 def reranking_execution(plan: StudyPlan, method: str, seed: int) -> dict[str, Any]:
-    encoding, keys = reranking_encoding(plan, method), plan.run_spec(method, seed).left_out("run")
+    encoding, keys = reranking_encoding(plan, method, seed), plan.run_spec(method, seed).left_out("run")
     return plan.execution() | {"keys": keys} | ({"batch_size": encoding.batch_size} if encoding else {})
 
 

@@ -16,7 +16,7 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -47,7 +47,7 @@ def encoder_faults(study: Study, dataset: Dataset | None, passed: JsonCache) -> 
         dataset: its data set; None: it is faulty itself.
     """
     try:
-        encodings = study.encodings()
+        encodings = {name: study.seed_encodings(name).values() for name in study.encodings()}
     except RewindError as error:
         return [str(error).removesuffix(".")]
     if not encodings:
@@ -56,7 +56,7 @@ def encoder_faults(study: Study, dataset: Dataset | None, passed: JsonCache) -> 
         reason = f"dataset {dataset.name} holds vectors, but an encoder needs clips or images"
         return [f"methods.{name}.options.encoder: {reason}" for name in encodings]
     faults = []
-    for name, keys in encodings.items():
+    for name, keys in ((name, keys) for name, of_seeds in encodings.items() for keys in _different(of_seeds)):
         cache_key = _encoder_hash(keys) if passed.path and "." not in keys.encoder else ""
         if cache_key in passed:
             continue
@@ -65,6 +65,10 @@ def encoder_faults(study: Study, dataset: Dataset | None, passed: JsonCache) -> 
         elif cache_key:
             passed[cache_key] = None
     return faults
+
+
+def _different(encodings: Iterable[Encoding]) -> Iterable[Encoding]:
+    return {stable_hash(keys.content()): keys for keys in encodings}.values()
 
 
 def _encoder_fault(keys: Encoding) -> str:
