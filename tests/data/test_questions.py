@@ -39,6 +39,11 @@ def test_pairs_alone_are_right_answers_of_one_open_setting(tmp_path):
     assert table.values.tolist() == [["all", *pair, 1, "all"] for pair in pairs]
 
 
+def test_right_answers_may_have_grades(tmp_path):
+    table = answers(tmp_path, "caption_id,item_id,right\nv0#0,v0,3\nv0#0,v1,1\nv1#0,v1,\nv1#0,v0,0\n")
+    assert table["right"].tolist() == [3, 1, 1, 0]
+
+
 JUDGED = "setting,caption_id,item_id,right\npairs,v0#0,v0,1\npairs,v0#0,v0_rev,0\n"
 
 
@@ -60,6 +65,7 @@ def test_a_key_says_that_rows_name_all_candidates(tmp_path, capsys):
         ("caption_id,item_id\nv9#0,v0\n", 2),
         ("caption_id,item_id\nv0#0,v0\nv0#0,v7\n", 3),
         ("caption_id,item_id,right\nv0#0,v0,yes\n", 2),
+        ("caption_id,item_id,right\nv0#0,v0,1\nv0#0,v1,1000\n", 3),
         ("caption_id,item_id,right\nv0#0,v0,1\nv1#0,v1,1\nv0#0,v0,0\n", 4),
         ("caption_id,item_id\nv0#0,v0\nv0#0,v0\n", 3),
         ("caption_id,item_id,right\nv0#0,v0,1\nv1#0,v0,0\n", 3),
@@ -67,7 +73,18 @@ def test_a_key_says_that_rows_name_all_candidates(tmp_path, capsys):
         ("caption_id,item_id\nv0#0,v0.mp4\n", 2),
         ("caption_id,item_id\nv0#0,\n", 2),
     ],
-    ids=["unknown caption", "unknown clip", "right", "right and wrong", "twice", "none right", "case", "file", "empty"],
+    ids=[
+        "unknown caption",
+        "unknown clip",
+        "right",
+        "too high",
+        "right and wrong",
+        "twice",
+        "none right",
+        "case",
+        "file",
+        "empty",
+    ],
 )
 def test_rows_of_answers_that_say_nothing_are_refused(tmp_path, text, row):
     with refusal(f"answers.csv: row {row}"):

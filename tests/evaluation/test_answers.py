@@ -16,6 +16,7 @@ from rewind.evaluation.answers import (
     expected_average_precision,
     expected_hit,
     expected_ndcg,
+    judged_share,
     tie_groups,
 )
 from rewind.ranking_metrics import METRICS, recall_at
@@ -23,14 +24,15 @@ from rewind.ranking_metrics import METRICS, recall_at
 WAYS = ["text_to_item", "item_to_text"]
 
 
-def metrics_of_order(right: np.ndarray) -> dict[str, float]:
+def metrics_of_order(grades: np.ndarray) -> dict[str, float]:
     """The textbook's definitions for one ranking without ties, from the first rank to the last."""
+    right, ideal = grades > 0, sorted(grades, reverse=True)
     ranks = np.flatnonzero(right) + 1
     values = {"AP": np.mean([right[:rank].mean() for rank in ranks])}
     values |= {f"R@{k}": float(ranks[0] <= k) for k in (1, 2, 3, 5, 10)}
     for name, k in (("nDCG", len(right)), ("nDCG@3", 3), ("nDCG@10", 10)):
-        gain = sum(1 / np.log2(1 + rank) for rank in ranks if rank <= k)
-        values[name] = gain / sum(1 / np.log2(1 + rank) for rank in range(1, min(len(ranks), k) + 1))
+        gained, best = (sum(g / np.log2(1 + rank) for rank, g in enumerate(row[:k], 1)) for row in (grades, ideal))
+        values[name] = gained / best
     return values
 
 
@@ -43,32 +45,37 @@ def mean_over_orders(scores: np.ndarray, right: np.ndarray) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
-@pytest.mark.parametrize("seed", range(12))
-def test_values_are_the_mean_over_all_orders_of_tied_candidates(levels, seed):
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_values_are_the_mean_over_all_orders_of_tied_candidates(levels, graded, seed):
     generator = np.random.default_rng([levels, seed])
     scores = generator.integers(0, levels, 7 if levels > 1 else 6).astype(np.float32)
     right = generator.random(len(scores)) < 0.4
     right[generator.integers(len(right))] = True
-    sizes, rights = tie_groups(scores, right)
-    wanted = mean_over_orders(scores, right)
-    found = {name: metric(sizes, rights) for name, metric in ANSWER_METRICS.items()}
-    found |= {f"R@{k}": expected_hit(sizes, rights, k) for k in (2, 3)} | {"nDCG@3": expected_ndcg(sizes, rights, 3)}
+    if graded:
+        right = right * generator.integers(1, 4, len(right))
+    groups, wanted = tie_groups(scores, right), mean_over_orders(scores, right)
+    found = {name: metric(groups) for name, metric in ANSWER_METRICS.items()}
+    found |= {f"R@{k}": expected_hit(groups, k) for k in (2, 3)} | {"nDCG@3": expected_ndcg(groups, 3)}
     assert found == pytest.approx(wanted, abs=1e-12) and set(found) == set(wanted)
 
 
 def test_groups_of_ties_go_from_the_highest_score_to_the_lowest():
-    sizes, rights = tie_groups(np.array([0.0, 2.0, -0.0, 1.0, 2.0]), np.array([1, 0, 1, 0, 1], dtype=bool))
-    assert sizes.tolist() == [2, 1, 2] and rights.tolist() == [1, 0, 2]
+    groups = tie_groups(np.array([0.0, 2.0, -0.0, 1.0, 2.0]), np.array([1, 0, 3, 0, 2]))
+    assert groups.sizes.tolist() == [2, 1, 2] and groups.rights.tolist() == [1, 0, 2]
+    assert groups.gains.tolist() == [2, 0, 4] and groups.ideal.tolist() == [3, 2, 1]
 
 
 def test_where_all_candidates_tie_precision_is_that_of_a_random_order():
     """One right of n: the mean of 1/rank, a harmonic number over n; all right: 1."""
     n = 50
-    assert expected_average_precision(np.array([n]), np.array([1])) == pytest.approx((1 / np.arange(1, n + 1)).mean())
-    assert expected_average_precision(np.array([n]), np.array([n])) == pytest.approx(1)
-    assert expected_hit(np.array([n]), np.array([5]), 10) == pytest.approx(
-        1 - np.prod((40 - np.arange(5)) / (50 - np.arange(5)))
-    )
+
+    def tied(right: int):
+        return tie_groups(np.zeros(n), np.arange(n) < right)
+
+    assert expected_average_precision(tied(1)) == pytest.approx((1 / np.arange(1, n + 1)).mean())
+    assert expected_average_precision(tied(n)) == pytest.approx(1)
+    assert expected_hit(tied(5), 10) == pytest.approx(1 - np.prod((40 - np.arange(5)) / (50 - np.arange(5))))
 
 
 @given(st.data())
@@ -114,7 +121,11 @@ def values_of(scores: np.ndarray, rows, ways=WAYS) -> pd.DataFrame:
 def random_answers(queries: int, count: int, seed: int, most: int = 20) -> list[tuple[str, str, int]]:
     generator = np.random.default_rng(seed)
     chosen = {row: generator.choice(count, generator.integers(1, most), replace=False) for row in range(queries)}
-    return [(f"c{row}", f"v{column}", 1) for row, columns in chosen.items() for column in columns]
+    return [
+        (f"c{row}", f"v{column}", int(generator.integers(1, 4)))
+        for row, columns in chosen.items()
+        for column in columns
+    ]
 
 
 def test_another_tool_agrees_on_every_query_without_ties():
@@ -125,11 +136,11 @@ def test_another_tool_agrees_on_every_query_without_ties():
     scores = np.random.default_rng(3).permutation(queries * count).reshape(queries, count).astype(np.float32)
     rows = random_answers(queries, count, 4)
     values = answer_values(scores, *tables(queries, count), judged(rows), WAYS)
-    for way, pairs in (("text_to_item", rows), ("item_to_text", [(item, text, 1) for text, item, _ in rows])):
+    for way, pairs in (("text_to_item", rows), ("item_to_text", [(item, text, grade) for text, item, grade in rows])):
         found = values[values["direction"] == way].pivot(index="query_id", columns="metric", values="value")
         matrix = pd.DataFrame(scores, [f"c{n}" for n in range(queries)], [f"v{n}" for n in range(count)])
         matrix = matrix if way == "text_to_item" else matrix.T
-        qrels = [tool.Qrel(query, document, 1) for query, document, _ in pairs]
+        qrels = [tool.Qrel(*pair) for pair in pairs]
         run = [tool.ScoredDoc(query, name, float(s)) for query in found.index for name, s in matrix.loc[query].items()]
         measured = list(tool.iter_calc([tool.parse_measure(name) for name in names.values()], qrels, run))
         assert len(measured) == len(names) * len(found)
@@ -165,6 +176,15 @@ def test_in_a_closed_setting_only_listed_pairs_are_candidates():
     assert opened["text_to_item", "c1", "AP"] == 50
 
 
+def test_how_many_of_the_first_results_were_judged():
+    scores = np.array([[5.0, 4, 3, 3], [1, 1, 1, 1]])
+    rows = [("c0", "v0", 1), ("c0", "v1", 0), ("c0", "v3", 2), ("c1", "v0", 0), ("c1", "v1", 1)]
+    for k, wanted in ((1, [100, 50]), (3, [100 * 2.5 / 3, 50]), (10, [75, 50])):
+        table = judged_share(scores, *tables(2, 4), judged(rows), k)
+        assert table["value"].tolist() == pytest.approx(wanted) and set(table["metric"]) == {f"judged@{k}"}
+        assert table["query_id"].tolist() == ["c0", "c1"] and table["cluster_id"].tolist() == ["k0", "k0"]
+
+
 def test_one_pair_that_is_judged_wrong_changes_nothing_else():
     scores = np.random.default_rng(5).normal(size=(40, 40)).astype(np.float32)
     rows = [(f"c{n}", f"v{n}", 1) for n in range(40)]
@@ -198,7 +218,8 @@ def test_clusters_are_a_clips_own_and_that_of_a_captions_clip():
 def test_the_order_of_answers_captions_and_items_changes_nothing():
     generator = np.random.default_rng(7)
     scores, rows = generator.integers(0, 4, (9, 11)).astype(np.float32), random_answers(9, 11, 1, 6)
-    rows += [(f"c{n}", f"v{n}", 0) for n in range(9) if (f"c{n}", f"v{n}", 1) not in rows]
+    known = {row[:2] for row in rows}
+    rows += [(f"c{n}", f"v{n}", 0) for n in range(9) if (f"c{n}", f"v{n}") not in known]
     captions, items = tables(9, 11)
     first = answer_values(scores, captions, items, judged(rows, gallery="judged"), WAYS)
     row, column = generator.permutation(9), generator.permutation(11)
@@ -225,7 +246,8 @@ def test_no_answers_are_no_values():
             "row 4: setting 'all' lists caption 'c0' with item 'v0' twice",
         ),
         ([("c0", "v0", 1), ("c1", "v0", 0), ("c1", "v1", 0)], "row 3: caption 'c1' has no right item in setting 'all'"),
-        ([("c0", "v0", 2)], "row 2: `right` is"),
+        ([("c0", "v0", -1)], "row 2: `right` is -1"),
+        ([("c0", "v0", 0.5)], "row 2: `right` is 0.5"),
         ([("c0", "v0", np.nan)], "row 2: `right` is nan"),
     ],
 )

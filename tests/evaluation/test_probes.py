@@ -158,6 +158,20 @@ def test_answers_are_asked_by_setting_as_far_as_clips_are_there(tmp_path):
     assert set(table["metric"]) == set(ANSWER_METRICS)
 
 
+def test_pairs_that_nobody_judged_are_wrong_and_left_out_both_ways_are_shown(tmp_path):
+    rows = [("test0#0", "test0", 1), ("test0#0", "test1", 0), ("test1#0", "test1", 2)]
+    path = tmp_path / "answers.csv"
+    asked = pd.DataFrame(rows, columns=["caption_id", "item_id", "right"])
+    asked.assign(setting="all", gallery="all").to_csv(path, index=False)
+    table = values(run("meanP", tmp_path, answers=str(path)), "answers")
+    found = table[table["direction"] == "text_to_item"].set_index(["part", "metric", "query_id"])["value"]
+    alone = "all, judged pairs alone"
+    assert set(found[alone].index.get_level_values("query_id")) == {"test0#0"}, "no pair of test1#0 is judged wrong"
+    assert found[alone, "AP", "test0#0"] >= found["all", "AP", "test0#0"]
+    judged = found.xs("judged@10", level="metric")
+    assert judged.index.tolist() == [("all", "test0#0"), ("all", "test1#0")] and judged.max() <= 20
+
+
 def test_foils_are_scored_with_the_clip_of_their_caption_alone(tmp_path):
     made = run("seqTransf", tmp_path)
     items, captions, _ = tables("test")

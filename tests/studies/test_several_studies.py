@@ -87,9 +87,41 @@ methods:
   tiny:
     model: vectors
     options: {encoder: open_clip, name: model}
+  always: &rigged
+    model: vectors
+    options: {encoder: rigged.Always, name: qwen3_vl}
+    rerank: {first: chance, binary_only: true}
+  order: {<<: *rigged, options: {encoder: rigged.Order, name: qwen3_vl}}
   chance: {model: chance}
+evaluation: {settings: [binary]}
 statistics: {resamples: 200}
 """
+RIGGED = '''"""Language models that are rigged: one answers yes to everything, one sees where things move."""
+
+import numpy as np
+
+from rewind.encoders.video_llm import VideoLanguageModel
+
+WAYS = {"right": (0, 1), "left": (0, -1), "down": (1, 0), "up": (-1, 0)}
+
+
+class Always(VideoLanguageModel):
+    def score_each(self, texts, clips):
+        return np.full((len(texts), len(clips), 1), 3.0, np.float32)
+
+
+class Order(VideoLanguageModel):
+    def score_each(self, texts, clips):
+        moves = np.stack([_middle(clip[-1]) - _middle(clip[0]) for clip in clips])
+        asked = [sum((np.array(way) for word, way in WAYS.items() if word in text), np.zeros(2)) for text in texts]
+        return (np.stack(asked) @ moves.T).astype(np.float32)[..., None]
+
+
+def _middle(frame):
+    """Where what differs from the ground is."""
+    shown = np.abs(frame.mean(axis=-1) - np.median(frame.mean(axis=-1)))
+    return np.array([np.average(np.indices(shown.shape)[axis], weights=shown) for axis in (0, 1)])
+'''
 WITHOUT = """
 dataset: shapes
 methods:
@@ -169,7 +201,7 @@ overrides:
 """
 TARGETS = (
     "results/named/tables",
-    "results/other/metrics.csv",
+    "results/other/tables",
     "results/plain/similarity/seqLSTM/seed0.npz",
     "results/stored/similarity/seqLSTM/seed0.npz",
     "results/photos/tables",
@@ -223,6 +255,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     for name in ("siglip", "xclip", "flava", "blip2"):
         FAMILIES[name](workflow.folder / name)
     shutil.copytree(workflow.folder / "siglip", workflow.folder / "siglip_again")
+    (workflow.folder / "src/rigged.py").write_text(RIGGED)
     make_data(workflow.folder / "data")
     make_photos(workflow.folder / "data/photos")
     (workflow.folder / "config/datasets/mine.yaml").write_text(MINE)
@@ -401,6 +434,22 @@ def test_prompts_of_seeds_are_runs_over_which_intervals_are(finished: Workflow) 
     tables = " ".join("".join(path.read_text() for path in (results / "tables").glob("*.md")).split())
     assert "Of worded: each seed has its own prompts, over which intervals are too" in tables
     assert "worded: all seeds start from the same weights" not in tables
+
+
+@pytest.mark.workflow
+def test_rigged_judges_get_the_answers_that_they_deserve(finished: Workflow) -> None:
+    results = finished.folder / "results/other"
+    right = read_csv(results / "metrics.csv").set_index(["method", "direction"])["R@1"]
+    assert right["always"].eq(50).all() and right["order"].gt(50).all()
+    assert read_json(results / "ranks/order/seed0.json")["reranked"]["inside"] == {
+        "binary text_to_item": 100.0,
+        "binary item_to_text": 100.0,
+    }
+    summary = " ".join((results / "tables/summary.txt").read_text().split())
+    assert "Cannot: " in summary and "always (every clip ties with its twin)" in summary.replace(
+        "tiny, always", "always"
+    )
+    assert "Of order: only Binary’s pairs are scored" in summary and "results of chance" not in summary
 
 
 @pytest.mark.workflow

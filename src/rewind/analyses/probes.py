@@ -294,8 +294,8 @@ PROBE_TABLES: Mapping[str, ProbeTable] = {
     "answers": ProbeTable(
         "search with several right answers",
         "In percent, expected over the order of ties. mAP: mean average precision; R@k: a right one is among the first "
-        "k; nDCG: binary gains, all right ones first is 100",
-        {"AP": "mAP", "R@1": "R@1", "R@5": "R@5", "R@10": "R@10", "nDCG": "nDCG"},
+        "k; nDCG: a right one gains its grade, 1 where there are none, the highest grades first is 100",
+        {"AP": "mAP", "R@1": "R@1", "R@5": "R@5", "R@10": "R@10", "nDCG": "nDCG", "judged@10": "judged"},
     ),
     "foils": ProbeTable(
         "true captions against foils",
@@ -415,6 +415,11 @@ def _probe_sentences(results: Results, probe: str, mark: str) -> list[str]:
     rows = probe_rows(results, probe)
     percent = confidence_percent(results.confidence)
     sentences = [PROBE_TABLES[probe].reading]
+    if "judged@10" in set(rows["metric"]):
+        sentences.append(
+            "Judged: share of a caption’s first 10 clips that judgements name. What they do not name is wrong, and "
+            "among judged pairs alone left out; the truth may be anywhere between"
+        )
     if rows["low"].notna().any():
         whose = rows.loc[rows["low"].notna() & rows["method"].isin(_with_seeds(results)), "method"]
         over = "clusters of queries"

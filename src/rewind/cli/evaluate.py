@@ -198,8 +198,10 @@ def build_methods(options: EvaluateOptions) -> dict[str, Any]:
 def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[str, Any]]:
     """The dataset, and the keys of its file; no keys where the file exists already."""
     for key, file in options.questions.items():
-        if not file.endswith(".csv") or not Path(file).is_file():
-            raise RewindError(f"--{key}: {file}: there is no such CSV file; correct the path.")
+        suffixes = (".csv", ".json") if key == "answers" else (".csv",)
+        if not file.endswith(suffixes) or not Path(file).is_file():
+            kinds = " or ".join(suffix[1:].upper() for suffix in suffixes)
+            raise RewindError(f"--{key}: {file}: there is no such {kinds} file; correct the path.")
     if not options.data.endswith(".csv"):
         if options.videos:
             raise RewindError(f"--videos: config/datasets/{options.data}.yaml states where its clips are; remove it.")

@@ -513,7 +513,7 @@ def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
         "--answers",
         default="",
         metavar="FILE",
-        help="CSV caption_id,item_id: captions with several right clips; implies --probes",
+        help="CSV caption_id,item_id, or FIRE's JSON: captions with several right clips; implies --probes",
     )
     evaluate.add_argument(
         "--foils",

@@ -785,11 +785,13 @@ class Dataset(ConfigModel, affects="data"):
     )
     answers: str | None = config_field(
         None,
-        "CSV of right answers, for captions that have several right clips (`evaluation.probes: [answers]`): the "
-        "columns `caption_id` and `item_id`, a row per right pair; `setting` where there are several; `right` (1 or 0) "
-        "where rows also name wrong pairs. None: those of the format, if it has some.",
+        "File of right answers, for captions that have several right clips (`evaluation.probes: [answers]`): FIRE's "
+        "JSON, or a CSV with the "
+        "columns `caption_id` and `item_id`, a row per right pair; `setting` where there are several; `right` where "
+        "rows also name wrong pairs (0), or right ones by grades (1 and more). None: those of the format, if it has "
+        "some.",
         legacy_default=None,
-        pattern=r".+\.csv$",
+        pattern=r".+\.(csv|json)$",
         affects="scores",
     )
     answers_gallery: Literal["all", "judged"] = config_field(

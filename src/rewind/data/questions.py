@@ -1,13 +1,14 @@
 """Tables that ask more of test captions than one right clip: several right answers, foils, pairs of clips.
 
 They come from the module of the data set's format, if it has the functions of :data:`READERS`, each of the block
-``source`` and the folder of source files that the workflow made, or from the CSV files that the keys ``answers`` and
+``source`` and the folder of source files that the workflow made, or from the files that the keys ``answers`` and
 ``foils`` name.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,21 @@ import pandas as pd
 
 from rewind.config.dataset import Dataset
 from rewind.data.annotations import Annotations, dataset_format, read_annotations
+from rewind.data.fire import read_fire
 from rewind.data.tokenizers import plain_text
 from rewind.errors import RewindError
 from rewind.io.files import write_csv
-from rewind.io.schema import FILLED, ID, OF_OTHER_CLIPS, OPTIONAL, Column, RowChecks, Schema, tell_left_out
+from rewind.io.schema import FILLED, ID, OF_OTHER_CLIPS, OPTIONAL, RowChecks, Schema, tell_left_out
 from rewind.io.strict import CsvRow, read_user_csv
 
 ALL_ITEMS, JUDGED_ITEMS = "all", "judged"
 """Galleries of right answers: all clips, or those that the rows of a caption name."""
 ANSWER_COLUMNS = ("setting", "caption_id", "item_id", "right", "gallery")
 FOIL_COLUMNS = ("foil_id", "caption_id", "caption", "kind")
-_ANSWER_FILE = Schema(
-    {"caption_id": ID, "item_id": ID, "setting": OPTIONAL, "right": Column(optional=True, choices=("1", "0"))}
-)
+_ANSWER_FILE = Schema({"caption_id": ID, "item_id": ID, "setting": OPTIONAL, "right": OPTIONAL})
 _FOIL_FILE = Schema({"caption_id": ID, "foil": FILLED, "kind": OPTIONAL})
+_GRADE = re.compile(r"[0-9]{1,3}")
+GRADES = "write 0 for a wrong pair, and 1 or a higher grade, to 999, for a right one"
 _ALL = "all"  # the setting of a file that names none
 READERS = {
     "answers": "read_answers",
@@ -65,11 +67,11 @@ def make_answers(dataset: Dataset, result: str, sources: Path) -> None:
     """Write the right answers of test captions, columns :data:`ANSWER_COLUMNS`.
 
     Raises:
-        RewindError: naming file and row of an unknown id, a value of ``right`` other than 0 and 1, a pair that is
-            listed twice, or a caption without a right item, or in a judged gallery without a wrong one.
+        RewindError: naming file and row of an unknown id, a value of ``right`` that is no grade, a pair that is listed
+            twice, or a caption without a right item, or in a judged gallery without a wrong one.
     """
     table = answer_table(dataset, read_annotations(dataset, str(sources)) if dataset.answers else None, str(sources))
-    right = table["right"] == 1
+    right = table["right"] > 0
     print(f"{dataset.name}: {right.sum():,} right answers of {table.loc[right, 'caption_id'].nunique():,} captions")
     if dataset.answers and not right.all():
         searched = "the clips of their own rows" if dataset.answers_gallery == JUDGED_ITEMS else "all clips"
@@ -146,31 +148,38 @@ def _read_own(dataset: Dataset, name: str, sources: str = "") -> pd.DataFrame:
 
 def _answers_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
     path, gallery = Path(dataset.answers or ""), dataset.answers_gallery
+    if path.suffix == ".json":
+        pairs = read_fire(path, annotations)
+        wrong = pairs.loc[pairs["right"] == 0, "caption_id"]  # without one, all that is searched would be right
+        pairs = pairs[pairs["caption_id"].isin(wrong)] if gallery == JUDGED_ITEMS else pairs
+        return pairs.assign(setting=_ALL, gallery=gallery)
     known = {"caption_id": _test_ids(annotations.captions, "caption_id")}
     known["item_id"] = _test_ids(annotations.items, "item_id")
     rows: list[tuple[str, str, str, int, str]] = []
-    listed: dict[tuple[str, str, str], tuple[str, int]] = {}
-    judged: dict[tuple[str, str], dict[str, int]] = {}  # setting and caption → right → its first row
+    listed: dict[tuple[str, str, str], tuple[int, int]] = {}
+    judged: dict[tuple[str, str], dict[bool, int]] = {}  # setting and caption → is it right → its first row
     for row in _rows_of_test_captions(path, _ANSWER_FILE, known, dataset, "answers"):
         caption, item = row.cells["caption_id"], row.cells["item_id"]
-        setting, right = row.cells.get("setting") or _ALL, row.cells.get("right") or "1"
+        setting, grade = row.cells.get("setting") or _ALL, row.cells.get("right") or "1"
+        if not _GRADE.fullmatch(grade):
+            raise RewindError(f"{path}: row {row.number}: `right` is {grade!r}; {GRADES}.")
+        right = int(grade)
         first, number = listed.setdefault((setting, caption, item), (right, row.number))
         if number != row.number:
-            kinds = {"1": "right", "0": "wrong"}
-            said = f"{kinds[right]}, but in row {number} {kinds[first]}" if first != right else f"in row {number} too"
+            said = f"of grade {right}, but in row {number} of {first}" if first != right else f"in row {number} too"
             raise RewindError(
                 f"{path}: row {row.number}: caption {caption!r} with item {item!r} is {said}; keep one row."
             )
-        judged.setdefault((setting, caption), {}).setdefault(right, row.number)
-        rows.append((setting, caption, item, int(right), gallery))
-    needed = ("1", "0") if gallery == JUDGED_ITEMS else ("1",)
+        judged.setdefault((setting, caption), {}).setdefault(right > 0, row.number)
+        rows.append((setting, caption, item, right, gallery))
+    needed = (True, False) if gallery == JUDGED_ITEMS else (True,)
     incomplete = {asked: found for asked, found in judged.items() if not found.keys() >= set(needed)}
     if incomplete and dataset.only is not None:  # their other rows are of clips that `only` leaves out
         tell_left_out(path, {"captions without a right or a wrong clip of `only`": len(incomplete)})
         rows = [row for row in rows if row[:2] not in incomplete]
     for (setting, caption), found in incomplete.items() if dataset.only is None else ():
         where = f"{path}: row {min(found.values())}: caption {caption!r}"
-        if "1" not in found:
+        if True not in found:
             raise RewindError(f"{where} has no right item in setting {setting!r}; add one, or delete its rows there.")
         raise RewindError(
             f"{where} has no wrong item in setting {setting!r}: with `answers_gallery: judged` nothing could be found "

@@ -7,7 +7,7 @@ right. Its i-th position holds a right one with probability r / n, and, given th
 group's right ones are expected before it. So the group adds
 
     Σᵢ r/n · (R + 1 + (i − 1)(r − 1) / (n − 1)) / (M + i)    to the sum of precisions that average precision divides,
-    Σᵢ r/n / log₂(1 + M + i)                                 to DCG.
+    Σᵢ g/n / log₂(1 + M + i)                                 to DCG, where g is the sum of its grades.
 
 Pairs without a score (:data:`rewind.data.readers.MISSING_SCORE`) rank below all others and tie with one another.
 
@@ -22,38 +22,48 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from rewind.data.questions import ANSWER_COLUMNS, JUDGED_ITEMS
+from rewind.data.questions import ANSWER_COLUMNS, GRADES, JUDGED_ITEMS
 from rewind.errors import RewindError
 
 # ---- One query: tied candidates in groups, and what is expected over their orders ----------------------------------
 
 
-def tie_groups(scores: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Groups of candidates with exactly equal scores, from the highest score to the lowest.
+class TieGroups(NamedTuple):
+    """Candidates of a query in groups of exactly equal scores, from the highest score to the lowest."""
 
-    ``scores`` are finite, (m,) like ``right``. Returns the number of candidates and of right ones in each group.
+    sizes: np.ndarray  # candidates in each group
+    rights: np.ndarray  # right ones in each
+    gains: np.ndarray  # sums of their grades
+    ideal: np.ndarray  # grades of all right ones, the highest first
 
-    >>> sizes, rights = tie_groups(np.array([0.5, 0.9, 0.5, 0.1]), np.array([True, False, False, True]))
-    >>> sizes.tolist(), rights.tolist()
-    ([1, 2, 1], [0, 1, 1])
+
+def tie_groups(scores: np.ndarray, grades: np.ndarray) -> TieGroups:
+    """The groups of a query's candidates; ``scores`` are finite, (m,) like ``grades``, which are 0 for wrong ones.
+
+    >>> groups = tie_groups(np.array([0.5, 0.9, 0.5, 0.1]), np.array([3, 0, 0, 1]))
+    >>> groups.sizes.tolist(), groups.rights.tolist(), groups.gains.tolist(), groups.ideal.tolist()
+    ([1, 2, 1], [0, 1, 1], [0, 3, 1], [3, 1])
     """
     order = np.argsort(scores)[::-1]  # need not be stable: only sums over each group are used
-    ordered = scores[order]
+    ordered, grades = scores[order], np.asarray(grades)[order].astype(np.int64)
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     sizes = np.diff(np.append(starts, len(ordered)))
-    return sizes, np.add.reduceat(np.asarray(right)[order].astype(np.int64), starts)
+    rights, gains = (np.add.reduceat(values, starts) for values in ((grades > 0).astype(np.int64), grades))
+    return TieGroups(sizes, rights, gains, np.sort(grades[grades > 0])[::-1])
 
 
-def expected_average_precision(sizes: np.ndarray, rights: np.ndarray) -> float:
+def expected_average_precision(groups: TieGroups) -> float:
     """Average precision: the mean over the right candidates of the precision at their rank; 0 to 1.
 
-    Its mean over queries is MAP. At least one candidate of the groups (:func:`tie_groups`) is right, here and below.
+    Its mean over queries is MAP. At least one candidate of the groups (:func:`tie_groups`) is right, here and below;
+    a grade of 1 or more is right.
 
-    >>> expected_average_precision(np.array([1, 1, 1]), np.array([1, 0, 1]))  # (1/1 + 2/3) / 2
+    >>> expected_average_precision(tie_groups(np.array([3, 2, 1]), np.array([1, 0, 1])))  # (1/1 + 2/3) / 2
     0.8333333333333333
-    >>> expected_average_precision(np.array([2]), np.array([1]))  # first or second
+    >>> expected_average_precision(tie_groups(np.array([1, 1]), np.array([1, 0])))  # first or second
     0.75
     """
+    sizes, rights = groups.sizes, groups.rights
     size, right = np.repeat(sizes, sizes), np.repeat(rights, sizes)  # of the group at each rank
     rank = np.arange(1, len(size) + 1)
     above = np.repeat(np.cumsum(sizes) - sizes, sizes)  # M
@@ -64,15 +74,17 @@ def expected_average_precision(sizes: np.ndarray, rights: np.ndarray) -> float:
     return float((right / size * precision).sum() / rights.sum())
 
 
-def expected_hit(sizes: np.ndarray, rights: np.ndarray, k: int) -> float:
+def expected_hit(groups: TieGroups, k: int) -> float:
     """Probability that a right candidate is among the first k; 0 to 1. Its mean over queries is R@k over any right one.
 
     The first group with a right candidate decides: d of its n candidates are among the first k, and none of them is
     right with the probability C(n − r, d) / C(n, d) of the hypergeometric distribution.
 
-    >>> [round(expected_hit(np.array([1, 4]), np.array([0, 2]), k), 4) for k in (1, 2, 3, 4)]
+    >>> groups = tie_groups(np.array([9, 1, 1, 1, 1]), np.array([0, 1, 1, 0, 0]))
+    >>> [round(expected_hit(groups, k), 4) for k in (1, 2, 3, 4)]
     [0.0, 0.5, 0.8333, 1.0]
     """
+    sizes, rights = groups.sizes, groups.rights
     first = int(np.argmax(rights > 0))
     size, right = int(sizes[first]), int(rights[first])
     # Empty if the groups above fill all k places: the product is then 1 and the value 0.
@@ -81,28 +93,32 @@ def expected_hit(sizes: np.ndarray, rights: np.ndarray, k: int) -> float:
     return 1 - float(np.prod(np.maximum(size - right - drawn, 0) / (size - drawn)))
 
 
-def expected_ndcg(sizes: np.ndarray, rights: np.ndarray, k: int | None = None) -> float:
-    """Normalised discounted cumulative gain of binary gains, with the discount 1/log₂(1 + rank); 0 to 1.
+def expected_ndcg(groups: TieGroups, k: int | None = None) -> float:
+    """Normalised discounted cumulative gain, 0 to 1: a candidate's grade is its gain, 1/log₂(1 + rank) its discount.
 
-    The discount is that of Burges et al. (2005) and of trec_eval. The ideal ranking has all right candidates first;
-    with a cut-off, as many of them as there are places; without one (``k`` None) the whole ranking counts.
+    Gains and discount are those of trec_eval (Järvelin and Kekäläinen, 2002, with the discount of Burges et al., 2005).
+    The ideal ranking has the highest grades first; with a cut-off, as many of them as there are places; without one
+    (``k`` None) the whole ranking counts.
 
-    >>> round(expected_ndcg(np.array([2]), np.array([1])), 4)  # (1 + 1/log₂ 3) / 2
+    >>> round(expected_ndcg(tie_groups(np.array([1, 1]), np.array([1, 0]))), 4)  # (1 + 1/log₂ 3) / 2
     0.8155
+    >>> round(expected_ndcg(tie_groups(np.array([2, 1]), np.array([1, 3]))), 4)  # (1 + 3/log₂ 3) / (3 + 1/log₂ 3)
+    0.7967
     """
-    gains = np.repeat(rights / sizes, sizes)[:k]
+    gains = np.repeat(groups.gains / groups.sizes, groups.sizes)[:k]
     discounts = 1 / np.log2(1 + np.arange(1, len(gains) + 1))
     # Discounts end at rank k, which cuts off the ideal ranking there too.
-    return float((gains * discounts).sum() / discounts[: int(rights.sum())].sum())
+    best = groups.ideal[: len(gains)]
+    return float((gains * discounts).sum() / (best * discounts[: len(best)]).sum())
 
 
-ANSWER_METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
+ANSWER_METRICS: Mapping[str, Callable[[TieGroups], float]] = {
     "AP": expected_average_precision,
-    "R@1": lambda sizes, rights: expected_hit(sizes, rights, 1),
-    "R@5": lambda sizes, rights: expected_hit(sizes, rights, 5),
-    "R@10": lambda sizes, rights: expected_hit(sizes, rights, 10),
+    "R@1": lambda groups: expected_hit(groups, 1),
+    "R@5": lambda groups: expected_hit(groups, 5),
+    "R@10": lambda groups: expected_hit(groups, 10),
     "nDCG": expected_ndcg,
-    "nDCG@10": lambda sizes, rights: expected_ndcg(sizes, rights, 10),
+    "nDCG@10": lambda groups: expected_ndcg(groups, 10),
 }
 """Name → the value of a query, 0 to 1, from its groups of tied candidates."""
 
@@ -128,13 +144,13 @@ def answer_values(
     right caption; in a closed setting, a clip that is wrong for all captions that list it is a candidate but not a
     query.
 
-    ``answers`` has one row per pair; ``right`` is 1 or 0. ``similarity`` has ``MISSING_SCORE`` where a pair has no
-    score. ``value`` is in percent for every metric, nDCG too; ``cluster_id`` is a clip's own, and for a caption that of
-    the item in its ``video_id``.
+    ``answers`` has one row per pair; ``right`` is 0, or the grade of a right one, 1 where there are none.
+    ``similarity`` has ``MISSING_SCORE`` where a pair has no score. ``value`` is in percent for every metric, nDCG too;
+    ``cluster_id`` is a clip's own, and for a caption that of the item in its ``video_id``.
 
     Raises:
         RewindError: naming row and ids, for an id that is not in the matrix, a pair that a setting lists twice, a value
-            of ``right`` other than 0 and 1, or a caption without a right clip.
+            of ``right`` that is no whole number from 0 on, or a caption without a right clip.
 
     >>> captions = pd.DataFrame({"caption_id": ["opens", "closes"], "video_id": ["a", "c"]})
     >>> items = pd.DataFrame({"item_id": ["a", "b", "c"], "cluster_id": ["door", "door", "door"]})
@@ -167,24 +183,46 @@ def answer_values(
     return table.reindex(columns=list(VALUE_COLUMNS))
 
 
+def judged_share(
+    similarity: np.ndarray, captions: pd.DataFrame, items: pd.DataFrame, answers: pd.DataFrame, k: int = 10
+) -> pd.DataFrame:
+    """How many of a caption's first ``k`` clips the answers name, right or wrong, in percent: the metric ``judged@k``.
+
+    Where it is low, a model may have found right clips that nobody judged. Arguments and columns are as in
+    :func:`answer_values`; ties are expectations here too.
+    """
+    pairs = _answer_pairs(captions, items, answers, "answers")
+    clusters = items["cluster_id"].to_numpy()[pd.Index(items["item_id"]).get_indexer(captions["video_id"])]
+    rows = []
+    for (setting, caption), named in pairs.groupby(["setting", "caption"], sort=False):
+        known = np.zeros(similarity.shape[1], dtype=np.int64)
+        known[named["item"]] = 1
+        groups = tie_groups(similarity[caption], known)
+        share = np.repeat(groups.rights / groups.sizes, groups.sizes)[:k].mean()
+        asked = captions["caption_id"].iloc[caption], clusters[caption]
+        rows.append((setting, "text_to_item", f"judged@{k}", *asked, 100 * float(share)))
+    return pd.DataFrame(rows, columns=list(VALUE_COLUMNS))
+
+
 class _Query(NamedTuple):
-    """A query's row in the matrix of its direction, its right candidates, and its candidates; None: all there are."""
+    """A query's row in the matrix of its direction, its right candidates with their grades, and its candidates."""
 
     row: int
     right: np.ndarray
-    candidates: np.ndarray | None
+    grades: np.ndarray
+    candidates: np.ndarray | None  # None: all there are
 
 
 def _query_values(scores: np.ndarray, queries: Sequence[_Query]) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the queries, and their values (queries, metrics) from 0 to 1."""
     values = np.empty((len(queries), len(ANSWER_METRICS)))
     for at, query in enumerate(queries):
-        own, right = scores[query.row], np.zeros(scores.shape[1], dtype=bool)
-        right[query.right] = True
+        own, grades = scores[query.row], np.zeros(scores.shape[1], dtype=np.int64)
+        grades[query.right] = query.grades
         if query.candidates is not None:
-            own, right = own[query.candidates], right[query.candidates]
-        sizes, rights = tie_groups(own, right)
-        values[at] = [metric(sizes, rights) for metric in ANSWER_METRICS.values()]
+            own, grades = own[query.candidates], grades[query.candidates]
+        groups = tie_groups(own, grades)
+        values[at] = [metric(groups) for metric in ANSWER_METRICS.values()]
     return np.array([query.row for query in queries], dtype=int), values
 
 
@@ -196,9 +234,10 @@ def _queries(rows: pd.DataFrame, side: str) -> Iterator[_Query]:
     query, candidate, right = (ordered[name].to_numpy() for name in (side, other, "right"))
     starts = np.flatnonzero(np.diff(query, prepend=-1))  # positions are 0 or more, so that the first differs from -1
     for start, stop in zip(starts, [*starts[1:], len(query)], strict=True):
-        listed, is_right = candidate[start:stop], right[start:stop] == 1
+        listed, grades = candidate[start:stop], right[start:stop]
+        is_right = grades > 0
         if is_right.any():
-            yield _Query(int(query[start]), listed[is_right], listed if closed else None)
+            yield _Query(int(query[start]), listed[is_right], grades[is_right], listed if closed else None)
 
 
 def _answer_pairs(captions: pd.DataFrame, items: pd.DataFrame, answers: pd.DataFrame, where: str) -> pd.DataFrame:
@@ -214,8 +253,10 @@ def _answer_pairs(captions: pd.DataFrame, items: pd.DataFrame, answers: pd.DataF
                 f"{where}: row {row}: the {side}_id {answers[f'{side}_id'][row - 2]!r} is not in the matrix; correct "
                 "it or delete the row."
             )
-    if row := _first_row(~pairs["right"].isin([0, 1])):
-        raise RewindError(f"{where}: row {row}: `right` is {pairs['right'][row - 2]}; write 1 or 0.")
+    whole = pd.to_numeric(pairs["right"], errors="coerce")
+    if row := _first_row((whole < 0) | (whole > 999) | (whole % 1 != 0)):  # NaN is no multiple of 1 either
+        raise RewindError(f"{where}: row {row}: `right` is {pairs['right'][row - 2]}; {GRADES}.")
+    pairs["right"] = whole.astype(np.int64)
     if row := _first_row(pairs.duplicated(["setting", "caption", "item"])):
         setting, caption, item = (answers[name][row - 2] for name in ANSWER_COLUMNS[:3])
         raise RewindError(

@@ -32,7 +32,7 @@ from rewind.data.captions import SplitTables, load_split
 from rewind.data.questions import JUDGED_ITEMS
 from rewind.data.readers import MISSING_SCORE
 from rewind.data.score_matrix import open_scores
-from rewind.evaluation.answers import answer_values
+from rewind.evaluation.answers import answer_values, judged_share
 from rewind.evaluation.embedding import RetrievalEmbeddings, compute_embeddings
 from rewind.evaluation.foils import binary_pair_values, combined_accuracy, foil_values, pair_values
 from rewind.evaluation.geometry import answer_scores, answer_threshold, measure_geometry
@@ -167,6 +167,22 @@ def probe_answers(run: ProbedRun) -> Iterator[pd.DataFrame]:
         if len(asked):
             values = answer_values(scores, captions, items, asked, run.directions, run.questions.answers)
             yield values.rename(columns={"setting": "part"})
+        if len(judged := _judged_alone(asked)):
+            if "text_to_item" in run.directions:
+                yield judged_share(scores, captions, items, asked).rename(columns={"setting": "part"})
+            values = answer_values(scores, captions, items, judged, run.directions, run.questions.answers)
+            yield values.rename(columns={"setting": "part"})
+
+
+def _judged_alone(answers: pd.DataFrame) -> pd.DataFrame:
+    """Rows of an open setting that names wrong pairs too, as a closed one: what nobody judged is left out, not wrong.
+
+    Both are bounds where not all of the first results were judged (Sakai and Kando, 2008): pairs without a judgement
+    are all wrong in the open setting, and none of them counts in this one.
+    """
+    wrong = answers.loc[answers["right"] == 0, "caption_id"]
+    rows = answers[answers["caption_id"].isin(wrong) & (answers["gallery"] != JUDGED_ITEMS)]
+    return rows.assign(gallery=JUDGED_ITEMS, setting=rows["setting"] + ", judged pairs alone")
 
 
 def _answers_of_matrix(
@@ -175,9 +191,9 @@ def _answers_of_matrix(
     """The rows of one setting that a matrix can answer; none if it has no score of a wrong candidate."""
     # What cannot be decoded is in no matrix, nor are twins that a model leaves out; the answers are those of all clips.
     there = answers["caption_id"].isin(captions["caption_id"]) & answers["item_id"].isin(items["item_id"])
-    lost = answers["caption_id"][(answers["right"] == 1) & ~there]
+    lost = answers["caption_id"][(answers["right"] > 0) & ~there]
     asked = answers[there]
-    still = asked["caption_id"][asked["right"] == 1]
+    still = asked["caption_id"][asked["right"] > 0]
     # A caption that never had a right answer stays, and is refused.
     asked = asked[asked["caption_id"].isin(still) | ~asked["caption_id"].isin(lost)]
     if (answers["gallery"] == JUDGED_ITEMS).any():

@@ -204,7 +204,7 @@ def _rerank(
     reranked = {
         "first": keys["first"],
         "top": keys["top"],
-        **({"binary_only": True} if left_out else {}),
+        **({"binary_only": True} if keys.get("binary_only") else {}),
         "pairs": len(pairs),
         "share": 100 * len(pairs) / (len(captions) * len(items)),
         "inside": inside,
