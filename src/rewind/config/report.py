@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
-from rewind.config.base import SEED_BOUNDS, ConfigModel, config_field, require_unique, required_field
+from rewind.config.base import SEED_BOUNDS, ConfigModel, LabelText, config_field, require_unique, required_field
 from rewind.errors import RewindError
 from rewind.ranking_metrics import ACCURACY_METRIC, METRICS, Metric, add_metric, tested_metrics
 from rewind.registry import import_path
@@ -83,6 +83,29 @@ class Statistics(ConfigModel, affects="statistics"):
         return pairs
 
 
+class QuotedNumber(ConfigModel, affects="report"):
+    """A number that a paper reports, of a method or of people.
+
+    >>> QuotedNumber(method="People", setting="binary", value=97.3, source="2412.19178, Table 3").metric
+    'R@1'
+    """
+
+    method: LabelText = required_field("Its name in the table; people's rows too.", min_length=1)
+    setting: Literal["origin", "hard", "binary", "test"] = required_field("Where it stands beside the study's own.")
+    value: float = required_field("As printed, in percent for R@k and accuracy.", allow_inf_nan=False)
+    source: LabelText = required_field("What to cite, with table and page.", min_length=1)
+    metric: str = config_field(ACCURACY_METRIC, "The metric; R@1 of `binary` is accuracy.")
+    direction: Literal["text_to_item", "item_to_text"] = config_field("text_to_item", "Which side searches.")
+    differs: str = config_field("", "How its protocol differs from the study's: gallery, frames, seeds; a footnote.")
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, metric: str) -> str:
+        if metric not in METRICS:
+            raise ValueError(f"unknown metric {metric!r}; one of {', '.join(METRICS)}")
+        return metric
+
+
 class Tables(ConfigModel, affects="report"):
     """What the tables of ranked settings show.
 
@@ -116,6 +139,9 @@ class Tables(ConfigModel, affects="report"):
     )
     verdict: Verdict | None = config_field(
         None, "A table that shows which methods beat a baseline, and why others do not."
+    )
+    quoted: list[QuotedNumber] = config_field(
+        [], "Numbers of papers, shown in a table of their own and on the page: never tested, never ranked."
     )
 
     @field_validator("columns")

@@ -189,6 +189,7 @@ def load_table_inputs(study: Study, dataset: Dataset, files: ReportFiles) -> Tab
         study.evaluation.settings,
         make_footnotes(study, dataset, files, results),
         dataset.title or dataset.name,
+        quoted=study.tables.quoted,
     )
 
 

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 import pandas as pd
 
+from rewind.config.report import QuotedNumber
 from rewind.tables.footnotes import Footnotes, confidence_percent
 from rewind.tables.results import Results
 from rewind.tables.settings import SettingResults, compare_in_setting, file_letter
@@ -24,6 +25,7 @@ class TableInputs:
     facts: Footnotes = field(default_factory=Footnotes)
     dataset: str = ""  # title of the data, for the captions
     costs: pd.DataFrame = field(default_factory=pd.DataFrame)  # rewind.analyses.efficiency.EFFICIENCY_COLUMNS
+    quoted: list[QuotedNumber] = field(default_factory=list)
 
     _settings: dict[str, SettingResults] = field(default_factory=dict, init=False, repr=False)
 
