@@ -11,7 +11,15 @@ from messages import expect_message, invalid, refusal
 from rewind.config import Dataset
 from rewind.config.dataset import ShapesSource
 from rewind.data.formats.shapes import read_foils
-from rewind.data.questions import has_answers, has_caption_pairs, has_foils, make_answers, make_foils, reader_names
+from rewind.data.questions import (
+    has_answers,
+    has_caption_pairs,
+    has_foils,
+    make_answers,
+    make_foils,
+    question_files,
+    reader_names,
+)
 from rewind.data.scenes import EVENTS, compose_splits, describe_scene
 
 CLIPS = "item_id,caption,reverse_caption\n" + "".join(f"v{n},a door opens {n},a door closes {n}\n" for n in range(3))
@@ -37,6 +45,21 @@ def test_pairs_alone_are_right_answers_of_one_open_setting(tmp_path):
     table = answers(tmp_path, "caption_id,item_id\nv0#0,v0\nv0#0,v1\nv1#0,v1\n")
     pairs = [("v0#0", "v0"), ("v0#0", "v1"), ("v1#0", "v1")]
     assert table.values.tolist() == [["all", *pair, 1, "all"] for pair in pairs]
+
+
+def test_clips_with_a_caption_of_the_same_text_may_be_right(tmp_path):
+    made = dataset(tmp_path, {"answers": "same_text"})
+    rows = ["item_id,caption,reverse_caption", "v0,A door  opens,it closes", "v1,a door opens,x", "v2,it closes,y"]
+    (tmp_path / "clips.csv").write_text("\n".join(rows))
+    assert has_answers(made) and question_files(made) == []
+    make_answers(made, str(tmp_path / "out.csv"), tmp_path)
+    table = pd.read_csv(tmp_path / "out.csv")
+    found = table.groupby("caption_id")["item_id"].agg(sorted).to_dict()
+    assert found["v0#0"] == found["v1#0"] == ["v0", "v1"]
+    assert found["v0_rev#0"] == found["v2#0"] == ["v0_rev", "v2"] and found["v1_rev#0"] == ["v1_rev"]
+    assert (table["right"] == 1).all() and set(table["gallery"]) == {"all"}
+    with invalid("answers_gallery"):
+        dataset(tmp_path, {"answers": "same_text", "answers_gallery": "judged"})
 
 
 def test_right_answers_may_have_grades(tmp_path):

@@ -31,7 +31,7 @@ from rewind.config.load import parse_yaml, read_yaml
 from rewind.config.methods import ScoreOptions
 from rewind.data.annotations import read_annotations
 from rewind.data.formats.table import read_table_rows
-from rewind.data.questions import QUESTION_TABLES
+from rewind.data.questions import QUESTION_TABLES, SAME_TEXT
 from rewind.errors import RewindError
 from rewind.processes import run_snakemake
 from rewind.registry import MODELS
@@ -199,6 +199,8 @@ def _load_or_describe_dataset(options: EvaluateOptions) -> tuple[Dataset, dict[s
     """The dataset, and the keys of its file; no keys where the file exists already."""
     for key, file in options.questions.items():
         suffixes = (".csv", ".json") if key == "answers" else (".csv",)
+        if key == "answers" and file == SAME_TEXT:
+            continue
         if not file.endswith(suffixes) or not Path(file).is_file():
             kinds = " or ".join(suffix[1:].upper() for suffix in suffixes)
             raise RewindError(f"--{key}: {file}: there is no such {kinds} file; correct the path.")

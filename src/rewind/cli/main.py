@@ -513,7 +513,7 @@ def _add_evaluate(commands: argparse._SubParsersAction[Any]) -> None:
         "--answers",
         default="",
         metavar="FILE",
-        help="CSV caption_id,item_id, or FIRE's JSON: captions with several right clips; implies --probes",
+        help="captions with several right clips: CSV caption_id,item_id, FIRE's JSON, or same_text; implies --probes",
     )
     evaluate.add_argument(
         "--foils",

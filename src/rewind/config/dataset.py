@@ -785,13 +785,12 @@ class Dataset(ConfigModel, affects="data"):
     )
     answers: str | None = config_field(
         None,
-        "File of right answers, for captions that have several right clips (`evaluation.probes: [answers]`): FIRE's "
-        "JSON, or a CSV with the "
-        "columns `caption_id` and `item_id`, a row per right pair; `setting` where there are several; `right` where "
-        "rows also name wrong pairs (0), or right ones by grades (1 and more). None: those of the format, if it has "
-        "some.",
+        "Right answers of captions that have several right clips (`evaluation.probes: [answers]`): `same_text`, every "
+        "clip with a caption of the same text; FIRE's JSON; or a CSV with the columns `caption_id` and `item_id`, a "
+        "row per right pair, `setting` where there are several, and `right` where rows also name wrong pairs (0), or "
+        "right ones by grades (1 and more). None: those of the format, if it has some.",
         legacy_default=None,
-        pattern=r".+\.(csv|json)$",
+        pattern=r"^(same_text|.+\.(csv|json))$",
         affects="scores",
     )
     answers_gallery: Literal["all", "judged"] = config_field(
@@ -837,7 +836,7 @@ class Dataset(ConfigModel, affects="data"):
         if self.groups == "time_sensitivity" and (self.why_no_twins or not self.clips):
             reason = self.why_no_twins or "sets clips: false"
             faults += [f"groups: time_sensitivity is of clips and their reversed twins, but this data set {reason}"]
-        if self.answers_gallery == "judged" and not self.answers:
+        if self.answers_gallery == "judged" and self.answers in (None, "same_text"):
             faults += ["answers_gallery: judged is for the rows of answers, and there are none; name a CSV there"]
         if faults:
             raise ValueError("\n".join(faults))

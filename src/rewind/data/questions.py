@@ -18,7 +18,7 @@ import pandas as pd
 from rewind.config.dataset import Dataset
 from rewind.data.annotations import Annotations, dataset_format, read_annotations
 from rewind.data.fire import read_fire
-from rewind.data.tokenizers import plain_text
+from rewind.data.tokenizers import plain_text, same_text_labels
 from rewind.errors import RewindError
 from rewind.io.files import write_csv
 from rewind.io.schema import FILLED, ID, OF_OTHER_CLIPS, OPTIONAL, RowChecks, Schema, tell_left_out
@@ -32,6 +32,8 @@ _ANSWER_FILE = Schema({"caption_id": ID, "item_id": ID, "setting": OPTIONAL, "ri
 _FOIL_FILE = Schema({"caption_id": ID, "foil": FILLED, "kind": OPTIONAL})
 _GRADE = re.compile(r"[0-9]{1,3}")
 GRADES = "write 0 for a wrong pair, and 1 or a higher grade, to 999, for a right one"
+SAME_TEXT = "same_text"
+"""In the place of a file of answers: clips with a caption of the same text are right for it."""
 _ALL = "all"  # the setting of a file that names none
 READERS = {
     "answers": "read_answers",
@@ -59,8 +61,8 @@ def has_caption_pairs(dataset: Dataset) -> bool:
 
 
 def question_files(dataset: Dataset) -> list[str]:
-    """The CSV files that the data set's keys name."""
-    return [path for path in (getattr(dataset, key) for key in QUESTION_TABLES) if path]
+    """The files that the data set's keys name."""
+    return [path for path in (getattr(dataset, key) for key in QUESTION_TABLES) if path and path != SAME_TEXT]
 
 
 def make_answers(dataset: Dataset, result: str, sources: Path) -> None:
@@ -148,6 +150,8 @@ def _read_own(dataset: Dataset, name: str, sources: str = "") -> pd.DataFrame:
 
 def _answers_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
     path, gallery = Path(dataset.answers or ""), dataset.answers_gallery
+    if dataset.answers == SAME_TEXT:
+        return _answers_of_same_text(annotations)
     if path.suffix == ".json":
         pairs = read_fire(path, annotations)
         wrong = pairs.loc[pairs["right"] == 0, "caption_id"]  # without one, all that is searched would be right
@@ -186,6 +190,15 @@ def _answers_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame
             "before its right ones; add some, delete its rows, or set the key to all."
         )
     return pd.DataFrame(rows, columns=list(ANSWER_COLUMNS))
+
+
+def _answers_of_same_text(annotations: Annotations) -> pd.DataFrame:
+    """Right for a caption is every test clip that has a caption with its text, up to case and white space."""
+    captions = annotations.captions[annotations.captions["split"] == "test"]
+    texts = captions.assign(text=same_text_labels(captions["caption"].tolist()))
+    pairs = texts[["caption_id", "text"]].merge(texts[["video_id", "text"]].drop_duplicates(), on="text")
+    pairs = pairs.rename(columns={"video_id": "item_id"})[["caption_id", "item_id"]]
+    return pairs.assign(setting=_ALL, right=1, gallery=ALL_ITEMS)
 
 
 def _foils_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:

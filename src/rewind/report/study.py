@@ -445,7 +445,7 @@ def _shared_words_note(captions: pd.DataFrame) -> str:
         return ""
     return (
         f"{count:,} of {len(captions):,} test captions have the words of a caption of another item, which counts as "
-        "wrong for them"
+        "wrong for them (`answers: same_text` of the data set counts it as right, beside this)"
     )
 
 
