@@ -27,6 +27,7 @@ from messages import expect_error, expect_message
 from page_reader import Reader
 from rewind.cli.main import main
 from rewind.exports import share
+from rewind.io.files import read_csv
 from rewind.job_values import NamedList
 from rewind.workflow.checksums import write_checksums
 
@@ -135,6 +136,33 @@ def test_mteb_and_hugging_face_can_read_their_parts(home):
     results = pytest.importorskip("mteb.results")
     read = results.TaskResult.model_validate(content)
     assert read.task_name == "RewindShapesHardT2V" and read.scores["test"][0]["main_score"] == scores["main_score"]
+
+
+def test_numbers_are_written_as_other_tools_have_them(home, capsys, monkeypatch):
+    monkeypatch.chdir(home.parent / "there")
+    assert main(["export", "results", "one", "forms"]) == 0
+    expect_message(capsys.readouterr().out)
+    of_a = {path.parts[1] for path in Path("forms").rglob("a.*")}
+    assert of_a == {"eval_results", "every_eval_ever", "model-index"} and not list(Path("forms").rglob("*/chance.*"))
+    members = members_of(home / "one.rewind.zip")
+    for name in ("model-index/a.yaml", "mteb/a/RewindShapesHardT2V.json"):
+        assert (Path("forms") / name).read_bytes() == members[name], "as in a shared file"
+    intervals = read_csv(Path("results/one/statistics/intervals.csv"))
+    rows = intervals[intervals["method"] == "a"]
+    hub = yaml.safe_load(Path("forms/eval_results/a.yaml").read_text())
+    decided = rows[rows["metric"] == "R@1"]
+    assert [entry["value"] for entry in hub] == pytest.approx(decided["estimate"].tolist(), abs=1e-4)
+    assert hub[0]["dataset"] == {"id": "shapes", "task_id": "origin_t2v"} and "95% interval" in hub[0]["notes"]
+    record = json.loads(Path("forms/every_eval_ever/a.json").read_text())
+    assert {"schema_version", "evaluation_id", "retrieved_timestamp", "model_info", "eval_library"} <= set(record)
+    found = record["evaluation_results"]
+    assert [each["score_details"]["score"] for each in found] == rows["estimate"].tolist()
+    interval = found[0]["score_details"]["uncertainty"]["confidence_interval"]
+    assert [interval["lower"], interval["upper"]] == rows[["low", "high"]].iloc[0].tolist()
+    assert found[0]["metric_config"]["max_score"] == 100 and found[0]["source_data"]["source_version"]
+    before = {path: path.read_bytes() for path in Path("forms").rglob("*.*")}
+    assert main(["export", "results", "one", "forms"]) == 0
+    assert {path: path.read_bytes() for path in Path("forms").rglob("*.*")} == before
 
 
 def test_a_file_of_mine_is_not_overwritten(home, capsys, monkeypatch):

@@ -14,13 +14,13 @@ import pytest
 
 from checkout import ROOT
 from own_study import make_own_study
-from rewind.cli.board import find_study
 from rewind.cli.clips import find_data_folder
 from rewind.commands import prepare_command, rewind_command, snakemake_command
 from rewind.errors import RewindError
 from rewind.search.run import open_run
 from rewind.video import frame_store, frames, shards
 from rewind.workflow.checksums import how_to_remake, how_to_restore
+from rewind.workflow.what_ran import find_study
 
 WRITERS = ("snakemake_command", "prepare_command", "how_to_remake")
 VIDEOS = "results/data/mylab/videos"

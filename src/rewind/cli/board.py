@@ -11,19 +11,17 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
-from rewind.commands import rewind_command, snakemake_command
+from rewind.commands import rewind_command
 from rewind.errors import RewindError, count_noun, first_lines
 from rewind.exports.share import CARD, SUFFIX, opened_share, share_study
 from rewind.io.files import archive_contains, atomic_write, check_output_file, check_output_folder, read_cached_json
 from rewind.report.board.quoted import read_quoted
 from rewind.report.board.site import Board
 from rewind.report.board.studies import BoardStudy, StudyCard, read_board_study, study_card
-from rewind.workflow.checksums import how_to_restore, lost_outputs
-from rewind.workflow.what_ran import study_that_ran
+from rewind.workflow.what_ran import StudyFolders, find_study, study_that_ran
 
 PAGES_FOLDER = "studies"
 """Folder, within a board's, of copies of the studies' pages."""
@@ -105,43 +103,6 @@ def share(study: str, out: Path | None, weights: bool = False) -> str:
 
 
 # ---- Studies that were run here ------------------------------------------------------------------------------------
-
-
-class StudyFolders(NamedTuple):
-    """Where a finished study lies: its name, the folder of its results and that of the configuration."""
-
-    name: str
-    results: Path
-    config: Path
-
-
-def find_study(text: str) -> StudyFolders:
-    """The folders of a study, from its name or from the folder of its results (``<home>/results/<study>``).
-
-    Raises:
-        RewindError: if there are no results, or no ``config/studies/<study>.yaml`` for them.
-    """
-    path = Path(text)
-    results = path if len(path.parts) > 1 else Path("results", text)
-    name = results.name
-    config = results.parent.parent / "config"
-    file = config / "studies" / f"{name}.yaml"
-    if not (results / "metrics.csv").is_file():
-        if gone := lost_outputs(results):
-            raise RewindError(f"{text}: {how_to_restore(gone)}")
-        if not file.is_file():
-            raise RewindError(
-                f"{text}: no results in {results}, and no {file}; name a study, or the folder of its results."
-            )
-        raise RewindError(
-            f"{text}: no results in {results}; run the study first (`{snakemake_command(results / 'tables')}`)."
-        )
-    if not file.is_file():
-        raise RewindError(
-            f"{text}: {file} is missing; a board needs the configuration that the study was run with. A file of "
-            "`rewind share` contains what a board needs."
-        )
-    return StudyFolders(name, results, config)
 
 
 def load_card(found: StudyFolders) -> StudyCard:

@@ -96,7 +96,9 @@ class QuotedNumber(ConfigModel, affects="report"):
     source: LabelText = required_field("What to cite, with table and page.", min_length=1)
     metric: str = config_field(ACCURACY_METRIC, "The metric; R@1 of `binary` is accuracy.")
     direction: Literal["text_to_item", "item_to_text"] = config_field("text_to_item", "Which side searches.")
-    differs: str = config_field("", "How its protocol differs from the study's: gallery, frames, seeds; a footnote.")
+    differs: LabelText = config_field(
+        "", "How its protocol differs from the study's: gallery, frames, seeds; a footnote."
+    )
 
     @field_validator("metric")
     @classmethod
@@ -141,7 +143,9 @@ class Tables(ConfigModel, affects="report"):
         None, "A table that shows which methods beat a baseline, and why others do not."
     )
     quoted: list[QuotedNumber] = config_field(
-        [], "Numbers of papers, shown in a table of their own and on the page: never tested, never ranked."
+        [],
+        "Numbers of papers, shown in a table of their own and on the page: never tested, never ranked.",
+        legacy_default=[],
     )
 
     @field_validator("columns")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rewind.io.files import check_output_file
+from rewind.io.files import check_output_file, check_output_folder
 
 
 def add_export_commands(commands: argparse._SubParsersAction[Any]) -> None:
@@ -30,6 +30,16 @@ def add_export_commands(commands: argparse._SubParsersAction[Any]) -> None:
         help="copy the clips into it too (default: they stay next to the dataset, in results/data/<dataset>/clips)",
     )
     mteb.set_defaults(command=_export_mteb)
+    results = formats.add_parser(
+        "results",
+        help="write a study's numbers as MTEB, the Hugging Face Hub and Every Eval Ever have them",
+        description="Write the numbers of a finished study in the forms of other tools: results of MTEB, the "
+        "model-index of a model card, the Hub's .eval_results, and records of Every Eval Ever. Intervals, seeds and "
+        "the digest of the data are kept where a form has a place for them, and named in its text where it has none.",
+    )
+    results.add_argument("study", metavar="STUDY", help="name of a study, or the folder of its results")
+    results.add_argument("out", type=Path, metavar="OUT", help="folder to write")
+    results.set_defaults(command=_export_results)
     importer = commands.add_parser(
         "import",
         description="Read scores that other evaluation tools computed. They become a file that a study can use as a "
@@ -52,6 +62,18 @@ def _export_mteb(options: argparse.Namespace) -> int:
 
     names = export_tasks(options.name, options.out, options.copy)
     print(f"{options.out}: {len(names)} tasks: {', '.join(names)}")
+    return 0
+
+
+def _export_results(options: argparse.Namespace) -> int:
+    from rewind.exports.results import export_results
+    from rewind.report.board.studies import study_card
+    from rewind.workflow.what_ran import find_study, study_that_ran
+
+    check_output_folder(options.out, "OUT")
+    found = find_study(options.study)
+    names = export_results(found.results, study_card(*study_that_ran(found.results, found.config)), options.out)
+    print(f"{options.out}: {len(names)} files: {', '.join(sorted({name.split('/')[0] for name in names}))}")
     return 0
 
 

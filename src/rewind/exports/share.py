@@ -24,18 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-import pandas as pd
-import yaml
-
 from rewind.commands import STUDY_RECORD, snakemake_command
 from rewind.errors import RewindError, printable_name
-from rewind.exports.mteb import task_name
+from rewind.exports.results import data_digests, model_index, mteb_results
 from rewind.hashing import Sha256, sha256_hex, sha256_of
-from rewind.io.files import atomic_write, non_file_kind, read_csv, read_json, reading_user_file
+from rewind.io.files import atomic_write, non_file_kind, read_csv, reading_user_file
 from rewind.io.strict import check_json_escapes, decode_utf8, parse_json, strict_json_decoder
 from rewind.packaged import installed_version
 from rewind.report.board.studies import BASELINE, StudyCard
-from rewind.tables.settings import SETTING_TITLES
 from rewind.workflow.checksums import recorded_files, verify_files_below
 
 SHARED_FORMAT = 1
@@ -102,7 +98,7 @@ def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False
     recorded = recorded_files(results)
     texts: dict[str, str] = {CARD: _json_text(card.to_json())}
     metrics = read_csv(results / "metrics.csv", ("method", "setting", "direction"))
-    digests = _digests(results, card)
+    digests = data_digests(results, card)
     for method in card.methods:
         rows = metrics[metrics["method"] == method]
         texts |= {
@@ -216,87 +212,6 @@ def _described(size: int, sha256: str) -> dict[str, Any]:
 
 def _described_file(path: Path) -> dict[str, Any]:
     return _described(path.stat().st_size, sha256_of(path))
-
-
-def _digests(results: Path, card: StudyCard) -> dict[str, str]:
-    """Method → the digest of the data of its first run, where one is recorded."""
-    digests = {}
-    for method in card.methods:
-        for path in sorted(results.glob(f"runs/{method}/seed*/run.json"))[:1]:
-            digests[method] = str(read_json(path).get("data_digest") or "")
-    return digests
-
-
-# ---- The same numbers in other tools' forms ------------------------------------------------------------------------
-
-_MTEB_SCORES = {
-    "R@1": ("expected_recall_at_1", 100.0),
-    "R@5": ("expected_recall_at_5", 100.0),
-    "R@10": ("expected_recall_at_10", 100.0),
-    "MnR": ("expected_mean_rank", 1.0),
-}
-"""Metric → its name in tasks that ``rewind export mteb`` writes, and what one of theirs is of ours."""
-
-
-def mteb_results(card: StudyCard, rows: pd.DataFrame, revision: str) -> dict[str, dict[str, Any]]:
-    """Results of a method in the form of MTEB's result files, one for each setting and direction.
-
-    Scores are means over seeds and have the names that the tasks of ``rewind export mteb`` give them: those of MTEB's
-    own that count tied documents otherwise are left out. ``rows`` are those of ``metrics.csv`` of one method,
-    ``revision`` is the digest of its data. The result maps the task to MTEB's ``TaskResult`` as plain values.
-    """
-    results = {}
-    for (setting, direction), runs in rows.groupby(["setting", "direction"], sort=False):
-        scores = {
-            name: round(float(runs[metric].mean()) / unit, 6)
-            for metric, (name, unit) in _MTEB_SCORES.items()
-            if metric in runs and runs[metric].notna().all()
-        }
-        main = scores.get("expected_recall_at_1")
-        if main is None:
-            continue
-        name = task_name(card.dataset, str(setting), str(direction))
-        entry = scores | {"main_score": main, "hf_subset": "default", "languages": ["eng-Latn"]}
-        results[name] = {
-            "dataset_revision": revision or "not recorded",
-            "task_name": name,
-            "mteb_version": None,
-            "scores": {"test": [entry]},
-            "evaluation_time": None,
-        }
-    return results
-
-
-def model_index(card: StudyCard, method: str, rows: pd.DataFrame, revision: str) -> str:
-    """The ``model-index`` of a Hugging Face model card, as YAML.
-
-    ``rows`` are those of ``statistics/intervals.csv`` of this method, ``revision`` is the digest of its data.
-    """
-    noun = "image" if card.items == "images" else "video"
-    results = []
-    for (setting, direction), cells in rows.groupby(["setting", "direction"], sort=False):
-        title = SETTING_TITLES.get(str(setting), str(setting))
-        words = ("text", noun) if direction == "text_to_item" else (noun, "text")
-        data: dict[str, Any] = {"type": card.dataset, "name": f"{card.title}, {title}", "split": "test"}
-        results.append(
-            {
-                "task": {"type": f"{words[0]}-to-{words[1]}-retrieval", "name": f"{words[0]} to {words[1]} retrieval"},
-                "dataset": data | ({"revision": revision} if revision else {}),
-                "metrics": [_model_index_metric(card, str(setting), row) for row in cells.to_dict("records")],
-            }
-        )
-    content = {"model-index": [{"name": card.methods[method].label, "results": results}]}
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-
-
-def _model_index_metric(card: StudyCard, setting: str, row: Mapping[Any, Any]) -> dict[str, Any]:
-    metric = str(row["metric"])
-    name = "accuracy" if setting == "binary" and metric == "R@1" else metric
-    kind = re.sub(r"^R@", "recall_at_", name).replace("@", "_at_").lower()
-    known = pd.notna(row["low"]) and pd.notna(row["high"])
-    ends = f", {100 * card.confidence:g}% interval {row['low']:.4g} to {row['high']:.4g}" if known else ""
-    seeds = f", mean over {int(row['seeds'])} seeds" if row.get("seeds", 1) > 1 else ""
-    return {"type": kind, "name": f"{name}{ends}{seeds}", "value": round(float(row["estimate"]), 4)}
 
 
 # ---- Reading what another user wrote -------------------------------------------------------------------------------

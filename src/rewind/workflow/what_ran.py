@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -21,7 +21,7 @@ from rewind.hashing import sha256_of
 from rewind.io.files import read_json, write_json
 from rewind.job_values import Job
 from rewind.provenance import typed_config, user_command
-from rewind.workflow.checksums import how_to_remake, verify_files_below
+from rewind.workflow.checksums import how_to_remake, how_to_restore, lost_outputs, verify_files_below
 from rewind.workflow.config import load_configured_dataset, load_configured_study, merge_overrides, parse_overrides
 
 RECORD_FORMAT = 1
@@ -204,3 +204,43 @@ def in_words(value: Any) -> str:
         text = flow.removesuffix("\n").removesuffix("\n...")
         text = text[1:-1] if text.startswith("{") else text
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+# ---- Where it lies -------------------------------------------------------------------------------------------------
+
+
+class StudyFolders(NamedTuple):
+    """Where a finished study lies: its name, the folder of its results and that of the configuration."""
+
+    name: str
+    results: Path
+    config: Path
+
+
+def find_study(text: str) -> StudyFolders:
+    """The folders of a study, from its name or from the folder of its results (``<home>/results/<study>``).
+
+    Raises:
+        RewindError: if there are no results, or no ``config/studies/<study>.yaml`` for them.
+    """
+    path = Path(text)
+    results = path if len(path.parts) > 1 else Path("results", text)
+    name = results.name
+    config = results.parent.parent / "config"
+    file = config / "studies" / f"{name}.yaml"
+    if not (results / "metrics.csv").is_file():
+        if gone := lost_outputs(results):
+            raise RewindError(f"{text}: {how_to_restore(gone)}")
+        if not file.is_file():
+            raise RewindError(
+                f"{text}: no results in {results}, and no {file}; name a study, or the folder of its results."
+            )
+        raise RewindError(
+            f"{text}: no results in {results}; run the study first (`{snakemake_command(results / 'tables')}`)."
+        )
+    if not file.is_file():
+        raise RewindError(
+            f"{text}: {file} is missing; a board needs the configuration that the study was run with. A file of "
+            "`rewind share` contains what a board needs."
+        )
+    return StudyFolders(name, results, config)

@@ -248,7 +248,7 @@ class CostEstimate:
             if rerank is not None:
                 top = 0 if rerank.binary_only else rerank.top
                 of_query = sum(2 if setting == "binary" else top for setting in settings)
-                pairs = of_query * test * len(self.study.evaluation.directions)
+                pairs = of_query * test * len(self.study.evaluation.directions) * len(self.study.seeds_of(name))
             asked = f", which scores up to {pairs:,} pairs, each in a pass" if encoding.encoder == "video_llm" else ""
             self.guess(f"{name} takes as long as random vectors: {encoding.title()} was not loaded{asked}")
 
