@@ -156,6 +156,9 @@ OTHER: dict[str, Any] = {
     "tables.verdict.baseline": {"tables": {"verdict": {"baseline": "seqTransf", "methods": ["meanP"]}}},
     "tables.verdict.methods": None,  # with its counterparts, as the baseline is
     "tables.prefix": {"tables": {"prefix": "a_"}},
+    "tables.quoted": {
+        "tables": {"quoted": [{"method": "theirs", "setting": "hard", "value": 1.5, "source": "a paper, Table 1"}]}
+    },
     "tables.verdict.control": {"tables": {"verdict": {"control": {"meanP": "t0", "seqTransf": "u0"}}}},
     "tables.verdict.setting": {"tables": {"verdict": {"setting": "hard"}}},
     "tables.verdict.requires": {"tables": {"verdict": {"requires": ["spread"]}}},

@@ -52,7 +52,6 @@ def tables_of_shards(shard_rows: str, files: tuple[str, ...] = ()) -> str:
 
 # Module → function → its message, or the command alone where it takes a whole run to get the message.
 MESSAGES = {
-    "cli/board.py": {"find_study": lambda: refused(find_study, "own")},
     "cli/clips.py": {
         "_read_items": lambda: how_to_remake("results/data/mylab/items.csv"),
         "find_data_folder": lambda: refused(find_data_folder, "own"),
@@ -97,6 +96,7 @@ MESSAGES = {
         "_record_of_file": lambda: f"`{snakemake_command('results/own/metrics.csv', force=True)}`",
     },
     "workflow/what_ran.py": {
+        "find_study": lambda: refused(find_study, "own"),
         "_read_record": lambda: how_to_remake("results/own/tables"),
         "study_that_ran": lambda: f"`{snakemake_command('results/own/tables')}`",
     },

@@ -66,7 +66,8 @@ def export_results(results: Path, card: StudyCard, out: Path) -> list[str]:
             continue
         write(f"model-index/{method}.yaml", model_index(card, method, rows, digest))
         write(f"eval_results/{method}.yaml", hub_results(card, rows, digest))
-        run = read_json(sorted(results.glob(f"runs/{method}/seed*/run.json"))[0])
+        runs = sorted(results.glob(f"runs/{method}/seed*/run.json"))
+        run = read_json(runs[0]) if runs else {}
         write(f"every_eval_ever/{method}.json", every_eval_ever(card, method, rows, digest, run))
     return names
 
