@@ -417,8 +417,8 @@ def _probe_sentences(results: Results, probe: str, mark: str) -> list[str]:
     sentences = [PROBE_TABLES[probe].reading]
     if "judged@10" in set(rows["metric"]):
         sentences.append(
-            "Judged: share of a caption’s first 10 clips that judgements name. What they do not name is wrong, and "
-            "among judged pairs alone left out; the truth may be anywhere between"
+            "Judged: share of a caption’s first 10 clips that judgements name. What they do not name is wrong, so that "
+            "R@k is the least it can be, and among judged pairs alone it is left out; neither is a bound from above"
         )
     if rows["low"].notna().any():
         whose = rows.loc[rows["low"].notna() & rows["method"].isin(_with_seeds(results)), "method"]

@@ -9,9 +9,9 @@ import pandas as pd
 from rewind.analyses.base import Analysis
 from rewind.config import Study
 from rewind.config.report import QuotedNumber
-from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
+from rewind.ranking_metrics import METRICS
 from rewind.tables.footnotes import table_notes
-from rewind.tables.settings import SETTING_TITLES, better_arrow, metric_decimals
+from rewind.tables.settings import SETTING_TITLES, accuracy_name, better_arrow, metric_decimals
 from rewind.tables.spec import TableInputs, TableSpec
 from rewind.tables.table import MISSING, Cell, Column, RowGroup, Table, number_cell, slug
 
@@ -28,10 +28,11 @@ def faults(study: Study) -> Iterator[str]:
             yield f"{where}.setting: {number.setting} is not among evaluation.settings, so nothing stands beside it"
         if number.direction not in evaluation.directions:
             yield f"{where}.direction: {number.direction} is not among evaluation.directions"
-        unit = METRICS[number.metric].unit
-        low, high = (unit.scale * worth for worth in unit.range(MOST_RANKS))
+        metric = METRICS[number.metric]
+        low, high = metric.range(MOST_RANKS)
         if not low <= number.value <= high:
-            yield f"{where}.value: {number.value:g} cannot be: {number.metric} is {unit.said}, from {low:g} to {high:g}"
+            said = f"{number.metric} is {metric.unit.said}, from {low:g} to {high:g}"
+            yield f"{where}.value: {number.value:g} cannot be: {said}"
         key = number.method, number.setting, number.direction, number.metric
         if key in seen:
             yield f"{where}: {number.method}’s {number.metric} is quoted in tables.quoted[{seen[key]}] too; keep one"
@@ -53,11 +54,7 @@ def layout(inputs: TableInputs, setting: str = "") -> Table:
             rows.append((Cell(method), Cell(source), *(_cell(own.get(column), marks) for column in columns)))
         groups.append(RowGroup(SETTING_TITLES[name], tuple(rows)))
     heads = [
-        Column(
-            "accuracy or R@1" if metric == ACCURACY_METRIC and _mixes(numbers) else _metric_title(metric, numbers),
-            better_arrow(metric),
-            results.short(direction) if several else "",
-        )
+        Column(_metric_title(metric, numbers), better_arrow(metric), results.short(direction) if several else "")
         for direction, metric in columns
     ]
     title = ", ".join(part for part in (inputs.dataset, "quoted and not measured here") if part)
@@ -75,14 +72,10 @@ def _column_place(number: QuotedNumber) -> tuple[int, int]:
     return int(number.direction != "text_to_item"), list(METRICS).index(number.metric)
 
 
-def _mixes(numbers: list[QuotedNumber]) -> bool:
-    """Whether R@1 is accuracy in some rows, those of Binary, and not in others."""
-    return len({number.setting == "binary" for number in numbers if number.metric == ACCURACY_METRIC}) > 1
-
-
 def _metric_title(metric: str, numbers: list[QuotedNumber]) -> str:
-    of_metric = {number.setting for number in numbers if number.metric == metric}
-    return "accuracy" if metric == ACCURACY_METRIC and of_metric == {"binary"} else metric
+    """Its name; R@1 is accuracy in rows of Binary."""
+    names = {accuracy_name(number.setting, metric) for number in numbers if number.metric == metric}
+    return " or ".join(sorted(names, reverse=True))
 
 
 def _differences(numbers: list[QuotedNumber]) -> list[str]:

@@ -402,6 +402,11 @@ class Method(ConfigModel, affects="run"):
         return self.model in MODELS.tagged("files")
 
     @property
+    def by_name(self) -> bool:
+        """Whether the method names an encoder, which makes its vectors."""
+        return self.model == "vectors" and "encoder" in self.options
+
+    @property
     def brought_per_seed(self) -> bool:
         """Whether the method is files, or options of a model by name, of several seeds."""
         return self.precomputed and len(self.seeds or []) > 1

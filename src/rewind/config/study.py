@@ -491,11 +491,11 @@ class Study(ConfigModel):
         >>> study.encodings()["named"].max_frames
         12
         """
-        return {name: self._encoding_of(name) for name in self._methods_by_name()}
+        return {name: self.encoding_of(name) for name in self._methods_by_name()}
 
     def _methods_by_name(self) -> list[str]:
         """Methods that name an encoder."""
-        return [name for name, m in self.methods.items() if m.model == "vectors" and "encoder" in m.options]
+        return [name for name, m in self.methods.items() if m.by_name]
 
     def seed_encodings(self, name: str) -> dict[int, Encoding]:
         """Seed → how a method's pairs are scored: with ``rerank``, options of the encoder may differ between seeds.
@@ -503,9 +503,10 @@ class Study(ConfigModel):
         Raises:
             RewindError: as :meth:`encodings`; for a seed that an option has no value for.
         """
-        return {seed: self._encoding_of(name, seed) for seed in self.seeds_of(name)}
+        return {seed: self.encoding_of(name, seed) for seed in self.seeds_of(name)}
 
-    def _encoding_of(self, name: str, seed: int | None = None) -> Encoding:
+    def encoding_of(self, name: str, seed: int | None = None) -> Encoding:
+        """How a method that names an encoder encodes; without a seed, with the options of its first."""
         method, where, first = self.methods[name], f"methods.{name}", self.seeds_of(name)[0]
         seed = first if seed is None else seed
         options = {option: value for option, value in method.options.items() if option not in SCORING_OPTIONS}
@@ -546,7 +547,7 @@ class Study(ConfigModel):
         methods, faults = dict(self.methods), dict[str, str]()
         for name in self._methods_by_name():
             try:
-                options = methods[name].options | self._vector_files(self._encoding_of(name))
+                options = methods[name].options | self._vector_files(self.encoding_of(name))
             except RewindError as error:
                 faults[name] = str(error).removesuffix(".")
             else:

@@ -105,9 +105,12 @@ def answer_table(dataset: Dataset, annotations: Annotations | None, sources: str
 
     Only those of a file (key ``answers``) are compared with the annotations.
     """
-    if dataset.answers is not None and annotations is not None:
-        return _answers_in_file(dataset, annotations)
-    return _read_own(dataset, "answers", sources)
+    if dataset.answers is None or annotations is None:
+        return _read_own(dataset, "answers", sources)
+    if dataset.answers == SAME_TEXT:
+        return _answers_of_same_text(annotations)
+    read = _answers_of_fire if dataset.answers.endswith(".json") else _answers_in_file
+    return read(dataset, annotations)
 
 
 def foil_table(dataset: Dataset, annotations: Annotations | None) -> pd.DataFrame:
@@ -150,13 +153,6 @@ def _read_own(dataset: Dataset, name: str, sources: str = "") -> pd.DataFrame:
 
 def _answers_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
     path, gallery = Path(dataset.answers or ""), dataset.answers_gallery
-    if dataset.answers == SAME_TEXT:
-        return _answers_of_same_text(annotations)
-    if path.suffix == ".json":
-        pairs = read_fire(path, annotations)
-        wrong = pairs.loc[pairs["right"] == 0, "caption_id"]  # without one, all that is searched would be right
-        pairs = pairs[pairs["caption_id"].isin(wrong)] if gallery == JUDGED_ITEMS else pairs
-        return pairs.assign(setting=_ALL, gallery=gallery)
     known = {"caption_id": _test_ids(annotations.captions, "caption_id")}
     known["item_id"] = _test_ids(annotations.items, "item_id")
     rows: list[tuple[str, str, str, int, str]] = []
@@ -190,6 +186,13 @@ def _answers_in_file(dataset: Dataset, annotations: Annotations) -> pd.DataFrame
             "before its right ones; add some, delete its rows, or set the key to all."
         )
     return pd.DataFrame(rows, columns=list(ANSWER_COLUMNS))
+
+
+def _answers_of_fire(dataset: Dataset, annotations: Annotations) -> pd.DataFrame:
+    pairs = read_fire(Path(dataset.answers or ""), annotations)
+    if dataset.answers_gallery == JUDGED_ITEMS:  # without a wrong one, all that a caption searches would be right
+        pairs = pairs[pairs["caption_id"].isin(pairs.loc[pairs["right"] == 0, "caption_id"])]
+    return pairs.assign(setting=_ALL, gallery=dataset.answers_gallery)
 
 
 def _answers_of_same_text(annotations: Annotations) -> pd.DataFrame:

@@ -7,6 +7,7 @@ removes the punctuation of both; for CLIP, transformers leaves out what its auth
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -45,13 +46,18 @@ def prepare_captions(family: str, tokenizer: Any) -> str:
     return SIGLIP
 
 
-def caption_mender(family: str) -> Callable[[str], str]:
-    """What a family's authors did to a caption before its tokens, and tokenizers of transformers do not.
+def caption_writer(family: str, prefix: str = "") -> Callable[[list[str]], list[str]]:
+    """What a tokenizer of transformers is given: captions behind a prefix, mended where the family's authors did.
 
-    >>> caption_mender("clip")("caf\u00c3\u00a9 &amp;amp; bar ")
-    'café & bar'
+    >>> caption_writer("clip", "see: ")(["caf\u00c3\u00a9 &amp;amp; bar "])
+    ['see: café & bar']
     """
-    return optional_packages.open_clip("tokenizer").basic_clean if _OF_TRANSFORMERS.get(family) == CLIP else str
+    mend = optional_packages.open_clip("tokenizer").basic_clean if _OF_TRANSFORMERS.get(family) == CLIP else str
+    return functools.partial(_written, prefix, mend)
+
+
+def _written(prefix: str, mend: Callable[[str], str], captions: list[str]) -> list[str]:
+    return [mend(prefix + caption) for caption in captions]
 
 
 def _lower(text: str, **_: Any) -> str:

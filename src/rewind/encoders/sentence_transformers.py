@@ -16,7 +16,7 @@ from rewind.config.base import ConfigModel, config_field, read_options
 from rewind.config.encoders import Encoding
 from rewind.encoders import base, padding, transformers
 from rewind.encoders.base import Encoder, EncoderOutput, local_model_folder
-from rewind.encoders.caption_text import UNKNOWN, UNKNOWN_NOTE, caption_mender, prepare_captions
+from rewind.encoders.caption_text import UNKNOWN, UNKNOWN_NOTE, caption_writer, prepare_captions
 from rewind.encoders.frames import FRAMES_AVERAGED_NOTE, batched, default_device, mean_frame_features, torch_dtype
 from rewind.errors import RewindError
 from rewind.registry import ENCODERS
@@ -111,7 +111,7 @@ class SentenceTransformers(Encoder):
         self.items = _prompt_arguments(self.model, options.item_prompt, options.item_prompt_name, "item")
         self.facts = {"modalities": sorted(map(str, modalities)), "prompts": {"text": self.texts, "item": self.items}}
         self.notes = [transformers.JOINT_FRAMES_NOTE if self.video else FRAMES_AVERAGED_NOTE]
-        self.mend: Callable[[str], str] = str
+        self.written: Callable[[list[str]], list[str]] = list
         towers = self._towers()
         if towers is None:
             effect = padding.batch_effect(self._encode_one_batch)
@@ -136,7 +136,7 @@ class SentenceTransformers(Encoder):
         module, processor = self.model[0], self.model[0].processor
         tokenizer = getattr(processor, "tokenizer", None)
         self.facts["caption_text"] = prepare_captions(towers.config.model_type, tokenizer)
-        self.mend = caption_mender(towers.config.model_type)
+        self.written = caption_writer(towers.config.model_type)
         if self.facts["caption_text"] == UNKNOWN and not _declares_modules(encoding):
             self.notes = [*self.notes, UNKNOWN_NOTE]
         own_options = dict(module.processing_kwargs.get("text", {}))
@@ -168,7 +168,7 @@ class SentenceTransformers(Encoder):
                 )
 
     def encode_texts(self, texts: list[str]) -> EncoderOutput:
-        return self._encode(self.model.encode_query, [self.mend(text) for text in texts], self.texts)
+        return self._encode(self.model.encode_query, self.written(texts), self.texts)
 
     def encode_clips(self, clips: list[np.ndarray]) -> EncoderOutput:
         if not self.video:

@@ -23,7 +23,7 @@ from rewind.config.encoders import Encoding
 from rewind.data.tokenizers import count_truncated
 from rewind.encoders import base, padding
 from rewind.encoders.base import EncoderOutput, PairEncoder, local_model_folder
-from rewind.encoders.caption_text import UNKNOWN, UNKNOWN_NOTE, caption_mender, prepare_captions
+from rewind.encoders.caption_text import UNKNOWN, UNKNOWN_NOTE, caption_writer, prepare_captions
 from rewind.encoders.frames import (
     FRAMES_AVERAGED_NOTE,
     batched,
@@ -124,7 +124,6 @@ class Transformers(PairEncoder):
         library = optional_packages.transformers()
         self.encoding = encoding
         self.size, self.type, self.device = encoding.batch_size, torch_dtype(encoding.precision), default_device()
-        self.prefix = _options(encoding).text_prefix
         self._pooled: dict[str, torch.Tensor] = {}  # output of X-CLIP's text tower by caption
         source, revision = model_source(encoding)
         with base.collect_missing_weights() as missing:
@@ -138,7 +137,7 @@ class Transformers(PairEncoder):
             encoding, lambda: library.AutoProcessor.from_pretrained(source, **revision), NO_FILES_REMEDY
         )
         text = prepare_captions(self.model.config.model_type, getattr(self.processor, "tokenizer", None))
-        self.mend = caption_mender(self.model.config.model_type)
+        self.written = caption_writer(self.model.config.model_type, _options(encoding).text_prefix)
         self.video = hasattr(self.model, "get_video_features")
         kind = type(self.model).__name__
         if not hasattr(self.model, "get_text_features") or not (
@@ -198,16 +197,13 @@ class Transformers(PairEncoder):
 
     def encode_texts(self, texts: list[str]) -> EncoderOutput:
         self._require_vectors()
-        return np.concatenate([self._encode_text_batch(batch) for batch in batched(self._written(texts), self.size)])
-
-    def _written(self, texts: list[str]) -> list[str]:
-        return [self.mend(self.prefix + text) for text in texts]
+        return np.concatenate([self._encode_text_batch(batch) for batch in batched(self.written(texts), self.size)])
 
     def cut(self, texts: list[str]) -> int | None:
         tokenizer = getattr(self.processor, "tokenizer", None)
         if tokenizer is None or "max_length" not in self.words:
             return None
-        return count_truncated(padding.token_counts(tokenizer, self._written(texts)), self.words["max_length"])
+        return count_truncated(padding.token_counts(tokenizer, self.written(texts)), self.words["max_length"])
 
     def encode_clips(self, clips: list[np.ndarray]) -> EncoderOutput:
         self._require_vectors()
@@ -221,7 +217,7 @@ class Transformers(PairEncoder):
         return _pooled_vectors(self.model.get_image_features(**preprocess_images(self.model, self.processor, frames)))
 
     def score(self, texts: list[str], clips: list[np.ndarray]) -> np.ndarray:
-        written, batches = self._written(texts), batched(self._resample(clips), self.size)
+        written, batches = self.written(texts), batched(self._resample(clips), self.size)
         return np.concatenate([self._score_clip_batch(written, batch) for batch in batches], axis=1)
 
     def _require_vectors(self) -> None:
@@ -299,8 +295,8 @@ class TransformersTowers(EncoderBackbone):
     ) -> None:
         self.joint_frames = hasattr(model, "get_video_features")
         self.frame_count = getattr(model.config.vision_config, "num_frames", None) if self.joint_frames else None
-        self.processor, self.prefix = processor, _options(encoding).text_prefix
-        self.mend = caption_mender(model.config.model_type)
+        self.processor = processor
+        self.written = caption_writer(model.config.model_type, _options(encoding).text_prefix)
         # While the workflow is read, models are made of tensors without numbers; what is tried here needs some.
         with torch.device("cpu"):
             self.pixels_name = _pixels_name(self._process(np.zeros((64, 64, 3), np.uint8)), encoding)
@@ -320,16 +316,13 @@ class TransformersTowers(EncoderBackbone):
         self.find_towers()
 
     def tokenise(self, captions: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-        processed = self.processor(text=self._written(captions), **self.words)
+        processed = self.processor(text=self.written(captions), **self.words)
         tokens = processed["input_ids"]
         return tokens, processed["attention_mask"] if self.masks else torch.ones_like(tokens)
 
     def token_counts(self, captions: list[str]) -> list[int] | None:
         tokenizer = getattr(self.processor, "tokenizer", None)
-        return None if tokenizer is None else padding.token_counts(tokenizer, self._written(captions))
-
-    def _written(self, captions: list[str]) -> list[str]:
-        return [self.mend(self.prefix + caption) for caption in captions]
+        return None if tokenizer is None else padding.token_counts(tokenizer, self.written(captions))
 
     def text_vectors(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         masks = {"attention_mask": mask} if self.masks else {}

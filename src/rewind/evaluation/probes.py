@@ -177,8 +177,8 @@ def probe_answers(run: ProbedRun) -> Iterator[pd.DataFrame]:
 def _judged_alone(answers: pd.DataFrame) -> pd.DataFrame:
     """Rows of an open setting that names wrong pairs too, as a closed one: what nobody judged is left out, not wrong.
 
-    Both are bounds where not all of the first results were judged (Sakai and Kando, 2008): pairs without a judgement
-    are all wrong in the open setting, and none of them counts in this one.
+    That is a condensed list (Sakai and Kando, On information retrieval metrics designed for evaluation with incomplete
+    relevance assessments, 2008). It is no upper bound: a right clip that nobody judged would count in neither setting.
     """
     wrong = answers.loc[answers["right"] == 0, "caption_id"]
     rows = answers[answers["caption_id"].isin(wrong) & (answers["gallery"] != JUDGED_ITEMS)]

@@ -6,8 +6,9 @@ it has no place for is named in its free text.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,66 +16,75 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from rewind.errors import RewindError
 from rewind.exports.mteb import task_name
-from rewind.io.files import read_csv, read_json, write_json, write_text
+from rewind.io.files import read_csv, read_json, write_text
 from rewind.ranking_metrics import METRICS
 from rewind.report.board.studies import BASELINE, StudyCard
-from rewind.tables.settings import SETTING_TITLES
+from rewind.tables.settings import SETTING_TITLES, accuracy_name
 
-# ---- Where the numbers are -----------------------------------------------------------------------------------------
-
-
-def data_digests(results: Path, card: StudyCard) -> dict[str, str]:
-    """Method → the digest of the data of its first run, where one is recorded."""
-    digests = {}
-    for method in card.methods:
-        for path in sorted(results.glob(f"runs/{method}/seed*/run.json"))[:1]:
-            digests[method] = str(read_json(path).get("data_digest") or "")
-    return digests
-
-
-def read_intervals(results: Path) -> pd.DataFrame:
-    """``statistics/intervals.csv`` of a folder of results."""
-    return read_csv(results / "statistics/intervals.csv", ("method", "setting", "direction", "metric"))
+# ---- All forms of a study ------------------------------------------------------------------------------------------
 
 
 def export_results(results: Path, card: StudyCard, out: Path) -> list[str]:
     """Write every method's numbers in every form below ``out``; returns the names of the files, in order.
 
-    ``mteb/<method>/<task>.json``, ``model-index/<method>.yaml``, ``eval_results/<method>.yaml`` and
-    ``every_eval_ever/<method>.json``. Baselines are in MTEB's form alone: they are no models.
-
-    Raises:
-        RewindError: if there are no results.
+    What :func:`shared_texts` has, ``eval_results/<method>.yaml`` and ``every_eval_ever/<method>.json``.
     """
-    if not (results / "statistics/intervals.csv").is_file():
-        raise RewindError(f"{results}: no statistics/intervals.csv; run the study first.")
-    metrics, intervals = read_csv(results / "metrics.csv", ("method", "setting", "direction")), read_intervals(results)
-    digests, names = data_digests(results, card), []
+    records = first_records(results, card)
+    texts = shared_texts(results, card, records)
+    for method, rows in _model_intervals(results, card):
+        texts[f"eval_results/{method}.yaml"] = hub_results(card, rows, _digest(records, method))
+        texts[f"every_eval_ever/{method}.json"] = json_text(
+            every_eval_ever(card, method, rows, records.get(method, {}))
+        )
+    for name, text in texts.items():
+        write_text(out / name, text)
+    return list(texts)
 
-    def write(name: str, content: Any) -> None:
-        (write_json if name.endswith(".json") else write_text)(out / name, content)
-        names.append(name)
 
+def shared_texts(results: Path, card: StudyCard, records: Mapping[str, Any]) -> dict[str, str]:
+    """``mteb/<method>/<task>.json`` of every method, and ``model-index/<method>.yaml`` of those that are no baselines.
+
+    ``records`` are those of :func:`first_records`.
+    """
+    metrics, texts = read_csv(results / "metrics.csv", ("method", "setting", "direction")), dict[str, str]()
+    for method in card.methods:
+        found = mteb_results(card, metrics[metrics["method"] == method], _digest(records, method))
+        texts |= {f"mteb/{method}/{name}.json": json_text(content) for name, content in found.items()}
+    for method, rows in _model_intervals(results, card):
+        texts[f"model-index/{method}.yaml"] = model_index(card, method, rows, _digest(records, method))
+    return texts
+
+
+def first_records(results: Path, card: StudyCard) -> dict[str, Any]:
+    """Method → ``run.json`` of its first run, where there is one."""
+    paths = {method: sorted(results.glob(f"runs/{method}/seed*/run.json")) for method in card.methods}
+    return {method: read_json(found[0]) for method, found in paths.items() if found}
+
+
+def data_digests(records: Mapping[str, Any]) -> list[str]:
+    """Digests of the data of runs, each once."""
+    return sorted({_digest(records, method) for method in records} - {""})
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _digest(records: Mapping[str, Any], method: str) -> str:
+    return str(records.get(method, {}).get("data_digest") or "")
+
+
+def _model_intervals(results: Path, card: StudyCard) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Methods that are no baselines, and their rows of ``statistics/intervals.csv``."""
+    table = read_csv(results / "statistics/intervals.csv", ("method", "setting", "direction", "metric"))
     for method, entry in card.methods.items():
-        digest = digests.get(method, "")
-        for task, content in mteb_results(card, metrics[metrics["method"] == method], digest).items():
-            write(f"mteb/{method}/{task}.json", content)
-        rows = intervals[intervals["method"] == method]
-        if entry.kind == BASELINE or rows.empty:
-            continue
-        write(f"model-index/{method}.yaml", model_index(card, method, rows, digest))
-        write(f"eval_results/{method}.yaml", hub_results(card, rows, digest))
-        runs = sorted(results.glob(f"runs/{method}/seed*/run.json"))
-        run = read_json(runs[0]) if runs else {}
-        write(f"every_eval_ever/{method}.json", every_eval_ever(card, method, rows, digest, run))
-    return names
+        rows = table[table["method"] == method]
+        if entry.kind != BASELINE and len(rows):
+            yield method, rows
 
 
 # ---- MTEB ----------------------------------------------------------------------------------------------------------
-
-# ---- The same numbers in other tools' forms ------------------------------------------------------------------------
 
 _MTEB_SCORES = {
     "R@1": ("expected_recall_at_1", 100.0),
@@ -114,6 +124,9 @@ def mteb_results(card: StudyCard, rows: pd.DataFrame, revision: str) -> dict[str
     return results
 
 
+# ---- Model cards of the Hub ----------------------------------------------------------------------------------------
+
+
 def model_index(card: StudyCard, method: str, rows: pd.DataFrame, revision: str) -> str:
     """The ``model-index`` of a Hugging Face model card, as YAML.
 
@@ -143,7 +156,7 @@ def _model_index_metric(card: StudyCard, row: Mapping[Any, Any]) -> dict[str, An
 
 
 def _metric_name(row: Mapping[Any, Any]) -> str:
-    return "accuracy" if row["setting"] == "binary" and row["metric"] == "R@1" else str(row["metric"])
+    return accuracy_name(str(row["setting"]), str(row["metric"]))
 
 
 def _metric_slug(row: Mapping[Any, Any]) -> str:
@@ -168,7 +181,7 @@ def hub_results(card: StudyCard, rows: pd.DataFrame, revision: str) -> str:
 
     The format has a place for the value alone: interval, seeds, queries and the digest of the data are in ``notes``.
     The Hub takes results of registered data sets; ``id`` and ``task_id`` are the study's own names, to be replaced by
-    those under which the data set is registered. ``rows`` are those of :func:`read_intervals` of this method.
+    those under which the data set is registered. ``rows`` are those of ``statistics/intervals.csv`` of this method.
     """
     entries = []
     for row in rows.to_dict("records"):
@@ -187,16 +200,15 @@ EVERY_EVAL_EVER = "0.3.0"
 """Version of the schema that is written (arXiv 2606.14516, ``eval.schema.json``)."""
 
 
-def every_eval_ever(
-    card: StudyCard, method: str, rows: pd.DataFrame, revision: str, run: Mapping[str, Any]
-) -> dict[str, Any]:
+def every_eval_ever(card: StudyCard, method: str, rows: pd.DataFrame, run: Mapping[str, Any]) -> dict[str, Any]:
     """A record of Every Eval Ever: every number of a method, with its interval.
 
     Args:
-        rows: those of :func:`read_intervals` of this method.
-        run: the ``run.json`` of its first run, whose date and version the record has, so that the same results give the
-            same file.
+        rows: those of ``statistics/intervals.csv`` of this method.
+        run: the ``run.json`` of its first run, whose date, version and digest of the data the record has, so that the
+            same results give the same file.
     """
+    revision = str(run.get("data_digest") or "")
     when = datetime.fromisoformat(str(run.get("date") or "1970-01-01")).replace(tzinfo=UTC)
     stamp = str(int(when.timestamp()))
     return {
@@ -226,17 +238,15 @@ def every_eval_ever(
 
 def _evaluation_result(card: StudyCard, row: Mapping[Any, Any], revision: str) -> dict[str, Any]:
     setting, direction, metric = str(row["setting"]), str(row["direction"]), str(row["metric"])
-    known = METRICS.get(metric)
-    config: dict[str, Any] = {
-        "metric_id": f"rewind.{_metric_slug(row)}",
-        "metric_name": _metric_name(row),
-        "lower_is_better": bool(known and known.lower_is_better),
-    }
-    if known is not None and known.unit.most is not None:
-        bounds = (known.unit.scale * known.unit.least, known.unit.scale * known.unit.most)
-        config |= {"score_type": "continuous", "min_score": bounds[0], "max_score": bounds[1]}
-    if known is not None:
+    config: dict[str, Any] = {"metric_id": f"rewind.{_metric_slug(row)}", "metric_name": _metric_name(row)}
+    if known := METRICS.get(metric):
+        config |= {"lower_is_better": known.lower_is_better}
+        if known.unit.most is not None:  # ranks end where the gallery does, whose size is not known here
+            least, most = known.range(0)
+            config |= {"score_type": "continuous", "min_score": least, "max_score": most}
         config["metric_unit"] = "percent" if known.percent else known.unit.said
+    else:  # of the study's own, whose code may not be here
+        config["lower_is_better"] = False
     uncertainty: dict[str, Any] = {"num_samples": int(row["queries"])}
     if pd.notna(row["low"]) and pd.notna(row["high"]):
         uncertainty["confidence_interval"] = {

@@ -13,7 +13,6 @@ it.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import stat
 import struct
@@ -26,12 +25,12 @@ from typing import IO, Any, BinaryIO
 
 from rewind.commands import STUDY_RECORD, snakemake_command
 from rewind.errors import RewindError, printable_name
-from rewind.exports.results import data_digests, model_index, mteb_results
+from rewind.exports.results import data_digests, first_records, json_text, shared_texts
 from rewind.hashing import Sha256, sha256_hex, sha256_of
-from rewind.io.files import atomic_write, non_file_kind, read_csv, reading_user_file
+from rewind.io.files import atomic_write, non_file_kind, reading_user_file
 from rewind.io.strict import check_json_escapes, decode_utf8, parse_json, strict_json_decoder
 from rewind.packaged import installed_version
-from rewind.report.board.studies import BASELINE, StudyCard
+from rewind.report.board.studies import StudyCard
 from rewind.workflow.checksums import recorded_files, verify_files_below
 
 SHARED_FORMAT = 1
@@ -96,20 +95,8 @@ def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False
     """
     files, left_out = _files_to_pack(results, weights)
     recorded = recorded_files(results)
-    texts: dict[str, str] = {CARD: _json_text(card.to_json())}
-    metrics = read_csv(results / "metrics.csv", ("method", "setting", "direction"))
-    digests = data_digests(results, card)
-    for method in card.methods:
-        rows = metrics[metrics["method"] == method]
-        texts |= {
-            f"mteb/{method}/{name}.json": _json_text(content)
-            for name, content in mteb_results(card, rows, digests.get(method, "")).items()
-        }
-    intervals = read_csv(results / "statistics/intervals.csv", ("method", "setting", "direction", "metric"))
-    for method, entry in card.methods.items():
-        rows = intervals[intervals["method"] == method]
-        if entry.kind != BASELINE and len(rows):
-            texts[f"model-index/{method}.yaml"] = model_index(card, method, rows, digests.get(method, ""))
+    records = first_records(results, card)
+    texts = {CARD: json_text(card.to_json())} | shared_texts(results, card, records)
     members = {name: _described(len(text.encode()), sha256_hex(text.encode())) for name, text in texts.items()}
     for name, path in files.items():
         known = recorded.get(path)
@@ -119,12 +106,12 @@ def share_study(results: Path, card: StudyCard, out: Path, weights: bool = False
         "format": SHARED_FORMAT,
         "rewind": installed_version(),
         "study": card.name,
-        "data": sorted(set(digests.values()) - {""}),
+        "data": data_digests(records),
         "members": members,
     }
     with atomic_write(out) as temporary:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-            for name, text in {MANIFEST: _json_text(manifest), **texts}.items():
+            for name, text in {MANIFEST: json_text(manifest), **texts}.items():
                 archive.writestr(_member_info(name), text.encode())
             for name, path in files.items():
                 with path.open("rb") as source, archive.open(_member_info(name), "w", force_zip64=True) as target:
@@ -200,10 +187,6 @@ def _member_info(name: str) -> zipfile.ZipInfo:
     info.external_attr = (stat.S_IFREG | 0o644) << 16  # the upper 16 bits are the mode of Unix
     info.create_system = 3  # Unix, on every machine
     return info
-
-
-def _json_text(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _described(size: int, sha256: str) -> dict[str, Any]:

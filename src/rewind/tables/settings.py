@@ -365,6 +365,15 @@ def setting_title(dataset: str, setting: str) -> str:
     return ", ".join(part for part in (dataset, SETTING_TITLES[setting]) if part)
 
 
+def accuracy_name(setting: str, metric: str) -> str:
+    """A deciding metric as columns name it: accuracy in Binary.
+
+    >>> accuracy_name("binary", "R@1"), accuracy_name("hard", "R@1")
+    ('accuracy', 'R@1')
+    """
+    return "accuracy" if setting == "binary" and metric == ACCURACY_METRIC else metric
+
+
 def _table_number(table: SettingResults) -> str:
     return f"Table {TABLE_LETTERS.get(table.setting, SETTING_TITLES[table.setting])}"
 

@@ -21,13 +21,13 @@ from rewind.packaged import PROJECT_URL
 from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
 from rewind.report.board.quoted import QUOTED, QuotedMethod
 from rewind.report.board.ranking import COLUMN_KEY, OWN, Group, rank_cells
-from rewind.report.board.studies import BASELINE, KINDS, BoardStudy, accuracy_name
+from rewind.report.board.studies import BASELINE, KINDS, BoardStudy
 from rewind.report.page.document import json_script, read_asset
 from rewind.report.page.whisker import Scale
 from rewind.tables.latex import escape_latex
 from rewind.tables.render import ARROW_MEANINGS, render_latex, render_template
 from rewind.tables.results import short_direction
-from rewind.tables.settings import SETTING_TITLES
+from rewind.tables.settings import SETTING_TITLES, accuracy_name
 from rewind.tables.table import MISSING, Cell, Column, RowGroup, Table, number_cell
 
 BOARD_FORMAT = 1

@@ -439,12 +439,3 @@ def _float_of(value: Any) -> float:
         return math.nan if isinstance(value, bool) else float(str(value))
     except ValueError:
         return math.nan
-
-
-def accuracy_name(setting: str, metric: str) -> str:
-    """A deciding metric as columns name it: accuracy in Binary.
-
-    >>> accuracy_name("binary", "R@1"), accuracy_name("hard", "R@1")
-    ('accuracy', 'R@1')
-    """
-    return "accuracy" if setting == "binary" and metric == ACCURACY_METRIC else metric

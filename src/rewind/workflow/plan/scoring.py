@@ -50,8 +50,8 @@ def rerank_inputs(plan: StudyPlan, method: str, seed: int) -> Files:
 
 def reranking_encoding(plan: StudyPlan, method: str, seed: int | None = None) -> Encoding | None:
     """How a model by name encodes, if it scores the first results of another method; without a seed, of its first."""
-    encoding = plan.keys.encodings().get(method) if plan.method(method).rerank else None
-    return encoding if encoding is None or seed is None else plan.keys.seed_encodings(method)[seed]
+    keys = plan.method(method)
+    return plan.keys.encoding_of(method, seed) if keys.rerank and keys.by_name else None
 
 
 def reranking_encoder(plan: StudyPlan, method: str, seed: int) -> dict[str, Any] | None:
