@@ -110,7 +110,7 @@ rehearse:
 rehearse-studies: $(VENV)/.ready-towers $(VENV)/.ready-models
 	$(BIN)/python tests/support/undeclared.py $(WATCH) $(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
 
-# A third of them, another one for the next commit: what CI runs.
+# A quarter of them, another one for the next commit: what CI runs.
 rehearse-by-turns: $(VENV)/.ready-towers
 	$(MAKE) rehearse-studies REHEARSED="$$($(BIN)/python .ci/turn.py $(REHEARSED))"
 

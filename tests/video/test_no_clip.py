@@ -9,8 +9,9 @@ import pytest
 from drawn_clips import SMALL, call, make, rows, run
 from messages import expect_message, refusal
 from rewind.config import Video
-from rewind.video import ffmpeg, transcode
+from rewind.video import ffmpeg
 from rewind.video.prepare import prepare_report
+from rewind.video.repair import inspect_source
 
 
 def test_a_list_of_other_files_under_a_clips_name_is_not_opened(tmp_path: Path) -> None:
@@ -66,11 +67,13 @@ def test_a_decoder_that_hangs_is_ended_after_a_while(tmp_path: Path, monkeypatch
     stand_in.write_text("#!/bin/sh\nexec sleep 60\n")
     stand_in.chmod(0o755)
     monkeypatch.setattr(ffmpeg, "executable", lambda: str(stand_in))
-    monkeypatch.setattr(transcode, "MIN_TIMEOUT", 0.2)
-    monkeypatch.setattr(transcode, "TIMEOUT_PER_SECOND", 0)
+    monkeypatch.setattr(ffmpeg, "MIN_TIMEOUT", 0.2)
+    monkeypatch.setattr(ffmpeg, "TIMEOUT_PER_SECOND", 0)
     report = run(source, tmp_path / "out")
     assert report.status == "failed"
     expect_message(report.reason)
+    with refusal("s.mp4"):  # of a source whose traces are measured
+        inspect_source(source, Video(fps=5, short_side=48))
 
 
 FULL = "[out#0/mp4 @ 0x5] [error] Error writing trailer: No space left on device"

@@ -26,6 +26,7 @@ GLOBAL_OPTIONS = ("-hide_banner", "-nostdin", "-nostats", "-loglevel", "level+in
 FILTER_THREADS = ("-filter_complex_threads", "1")
 
 TIMEOUT_EXIT_CODE = 124  # as of `timeout`
+TIMEOUT_PER_SECOND, MIN_TIMEOUT = 5.0, 120.0  # seconds for ffmpeg, per second that it reads and besides
 _CRASH_SIGNALS = tuple(
     int(number) for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGBUS, signal.SIGILL)
 )
@@ -155,7 +156,12 @@ def input_stream(source: Path, seconds: float, **options: str) -> Any:
     return clip["V:0"]  # unlike "v", "V" leaves out cover pictures
 
 
-def run_ffmpeg(stream: Any, limit: float | None = None, stop_at_errors: bool = True) -> FfmpegResult:
+def time_limit(seconds: float) -> float:
+    """Seconds after which an ffmpeg that reads so many seconds of a clip is taken to hang."""
+    return MIN_TIMEOUT + TIMEOUT_PER_SECOND * seconds
+
+
+def run_ffmpeg(stream: Any, limit: float, stop_at_errors: bool = True) -> FfmpegResult:
     """Run a graph built with ffmpeg-python (an output or merged outputs), overwriting its files.
 
     A failing ffmpeg raises nothing: the caller reads ``code`` and ``messages``.
@@ -172,9 +178,10 @@ def run_ffmpeg(stream: Any, limit: float | None = None, stop_at_errors: bool = T
 def run_command(command: list[str], limit: float | None = None) -> FfmpegResult:
     """Run a command line without a shell and without stdin.
 
-    After ``limit`` seconds it is ended; the result's code is then ``TIMEOUT_EXIT_CODE``, and its one message states
-    that.
+    After ``limit`` seconds, by default ``MIN_TIMEOUT``, it is ended; the result's code is then ``TIMEOUT_EXIT_CODE``,
+    and its one message states that.
     """
+    limit = MIN_TIMEOUT if limit is None else limit
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=limit)
     except subprocess.TimeoutExpired:

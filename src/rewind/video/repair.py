@@ -22,7 +22,7 @@ import pandas as pd
 from rewind.config.dataset import Video
 from rewind.errors import RewindError
 from rewind.platform import FFMPEG_REMEDY
-from rewind.video.ffmpeg import available_filters, input_stream, run_ffmpeg
+from rewind.video.ffmpeg import available_filters, input_stream, run_ffmpeg, time_limit
 
 # ---- What the header says ------------------------------------------------------------------------------------------
 
@@ -412,7 +412,7 @@ def inspect_source(path: Path, settings: Video) -> SourceFormat:
     """
     clip = input_stream(path, settings.max_seconds + 2 / settings.fps)
     output = sample_scan(clip) if can_sample_scan() else ffmpeg.output(clip, "-", f="null", fps_mode="passthrough")
-    outcome = run_ffmpeg(output, stop_at_errors=False)
+    outcome = run_ffmpeg(output, time_limit(settings.max_seconds), stop_at_errors=False)
     if outcome.code:
         raise RewindError(f"{path}: cannot be decoded: {outcome.fault()}")
     return read_source_format(outcome.messages)

@@ -36,10 +36,9 @@ from rewind.errors import RewindError
 from rewind.hashing import stable_hash
 from rewind.io.files import read_csv, write_csv
 from rewind.progress import track
-from rewind.video.ffmpeg import input_stream, run_ffmpeg
+from rewind.video.ffmpeg import input_stream, run_ffmpeg, time_limit
 from rewind.video.frames import open_frames
 from rewind.video.repair import SourceFormat, inspect_source, repair_scan
-from rewind.video.transcode import MIN_TIMEOUT
 
 # ---- Series and features -------------------------------------------------------------------------------------------
 
@@ -267,7 +266,8 @@ def read_source(path: Path, scan: str, settings: Video) -> tuple[np.ndarray, lis
         target = Path(folder) / "frames.y4m"
         options = {"f": "yuv4mpegpipe", "strict": -1, "frames:v": MAX_FRAMES, "fps_mode": "passthrough"}
         # Errors do not stop it: a source that lost its damaged end has frames before that.
-        outcome = run_ffmpeg(ffmpeg.output(clip, f"file:{target}", **options), MIN_TIMEOUT, stop_at_errors=False)
+        written = ffmpeg.output(clip, f"file:{target}", **options)
+        outcome = run_ffmpeg(written, time_limit(settings.max_seconds), stop_at_errors=False)
         frames = _read_y4m(target.read_bytes() if target.is_file() else b"")
     keys = [int(match[1]) for line in outcome.messages if (match := _KEY_FRAME.search(line))]
     return frames, keys[: len(frames)]

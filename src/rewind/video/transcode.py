@@ -32,6 +32,7 @@ from rewind.video.ffmpeg import (
     input_stream,
     run_command,
     run_ffmpeg,
+    time_limit,
 )
 from rewind.video.frames import open_file_frames
 from rewind.video.repair import (
@@ -209,9 +210,6 @@ class ClipReport:
     sound: Literal["yes", "no", ""] = ""
     variable_rate: Literal["yes", "no", ""] = ""
     dropped_frames: int = 0  # of the source, at its damaged end
-
-
-TIMEOUT_PER_SECOND, MIN_TIMEOUT = 5.0, 120.0  # seconds for ffmpeg, per second of `max_seconds` and besides
 
 
 class UnusableSource(Exception):
@@ -437,7 +435,7 @@ def _write_levelled(targets: list[Path], width: int, height: int, settings: Vide
 
 
 def _run_on_own_clip(graph: Any, clip: Path, settings: Video) -> None:
-    outcome = run_ffmpeg(graph, _time_limit(settings))
+    outcome = run_ffmpeg(graph, time_limit(settings.max_seconds))
     if outcome.code:
         raise system_fault(clip, f"what ffmpeg wrote cannot be coded once more ({outcome.fault()})")
 
@@ -492,7 +490,7 @@ def _run_until_believed(
     graph: Any, source: Path, targets: list[Path], settings: Video, stop_at_errors: bool = True
 ) -> FfmpegResult:
     """Run ffmpeg; a result that failed is the file's own fault. One of the machine raises RewindError or OSError."""
-    limit = _time_limit(settings)
+    limit = time_limit(settings.max_seconds)
     outcome = run_ffmpeg(graph, limit, stop_at_errors)
     if outcome.code not in (0, TIMEOUT_EXIT_CODE) and not outcome.was_stopped:
         _check_machine(source, targets, settings, read_header(outcome.messages))
@@ -524,17 +522,15 @@ def _check_machine(source: Path, targets: list[Path], settings: Video, header: S
         drawn, clips = Path(folder) / "drawn.mp4", [Path(folder) / f"{number}.mp4" for number in range(len(targets))]
         coding = ["-c:v", ENCODER, "-preset", "ultrafast", "-threads", "1"]
         command = [executable(), *GLOBAL_OPTIONS, "-f", "lavfi", "-i", picture, *coding, f"file:{drawn}"]
-        outcome = run_command(command, _time_limit(settings))
+        outcome = run_command(command, time_limit(settings.max_seconds))
         if outcome.code == 0:
-            outcome = run_ffmpeg(_graph(drawn, clips, settings, "round", _Treatment()), _time_limit(settings))
+            outcome = run_ffmpeg(
+                _graph(drawn, clips, settings, "round", _Treatment()), time_limit(settings.max_seconds)
+            )
             if outcome.crashed:  # an ffmpeg that can draw clips does not crash for want of something
                 return
     if outcome.code:
         raise system_fault(source, f"ffmpeg cannot make a clip of a drawn one either ({outcome.fault()})")
-
-
-def _time_limit(settings: Video) -> float:
-    return MIN_TIMEOUT + TIMEOUT_PER_SECOND * settings.max_seconds
 
 
 # ---- What ffmpeg is asked to do ------------------------------------------------------------------------------------
