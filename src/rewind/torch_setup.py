@@ -28,6 +28,18 @@ def set_deterministic(threads: int) -> None:
         torch.backends.cudnn.allow_tf32 = True
 
 
+def limit_gpu_memory(mb: int) -> None:
+    """Let the tensors of this process take so much memory of its first GPU and no more: others share the device.
+
+    Beyond it torch raises ``OutOfMemoryError`` as on a smaller device, so that ``training.micro_batch: auto`` fits
+    itself into the share.
+    """
+    total = torch.cuda.get_device_properties(0).total_memory
+    if (share := mb * 2**20 / total) < 1:
+        torch.cuda.set_per_process_memory_fraction(share, 0)
+        print(f"this job shares its GPU: it may use {mb:,} MB of it (resources.gpu_mem_mb)")
+
+
 def reproduce_on_cpu() -> None:
     """Make MKL, where torch has it, give the same bits wherever in memory the same numbers are.
 

@@ -92,6 +92,7 @@ NEEDED: dict[str, Any] = {
 
 # What cannot be another by itself, or has no other value that a rule of this file makes.
 OTHER: dict[str, Any] = {
+    "resources.gpu_mem_mb": {"resources": {"gpu_mem_mb": 4000}},
     "dataset": None,  # another data set is another plan
     "name": None,
     "backbone.kind": {"backbone": {"kind": "mylab.towers.Towers"}},

@@ -13,6 +13,7 @@ from snakemake.dag import DAG
 from snakemake.exceptions import WorkflowError
 from snakemake.io import is_flagged
 
+from rewind.gpu import jobs_per_gpu
 from rewind.provenance import decode_config, encode_config, record_command, record_typed_config
 from rewind.workflow.checksums import job_origin
 from rewind.working_folder import record_modules_folder
@@ -119,6 +120,12 @@ onstart:
         )
     except RewindError as error:
         raise WorkflowError(str(error)) from None
+    shares = [study.resources.gpu_mem_mb for study in STUDIES.values() if study.resources.gpus]
+    if workflow.local_exec and shares and None not in shares:
+        # `--resources gpu=4` stays a number of devices: the scheduler counts as many jobs as these take.
+        for counted in (workflow.scheduler.global_resources, workflow.scheduler.resources):
+            if "gpu" in counted:
+                counted["gpu"] *= jobs_per_gpu(max(shares))
     if settings:
         # Jobs of a group run one after another: side by side they would ask for a node each, and for all their memory.
         workflow.global_resources["nodes"] = 1

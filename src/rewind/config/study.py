@@ -183,6 +183,13 @@ class Resources(ConfigModel, affects="nothing"):
         ge=0,
         le=64,
     )
+    gpu_mem_mb: int | None = config_field(
+        None,
+        "GPU memory that a job may use, in MB: jobs of one GPU for which it is given share a device while all fit, and "
+        "none gets more than its own (docs/cluster.md). Empty: a job has its GPUs to itself.",
+        legacy_default=None,
+        ge=100,
+    )
     require_gpu: bool = config_field(False, "Refuse to train on the CPU, where a missing driver would cost days.")
     threads: int = config_field(1, "CPU threads per training job.", ge=1, le=512)
     feature_threads: int | None = config_field(
@@ -196,6 +203,14 @@ class Resources(ConfigModel, affects="nothing"):
         legacy_default=None,
         min_length=1,
     )
+
+    @model_validator(mode="after")
+    def _shares_one_gpu(self) -> Resources:
+        if self.gpu_mem_mb is not None and self.gpus > 1:
+            raise ValueError(
+                f"gpu_mem_mb: only jobs of one GPU share it, and resources.gpus is {self.gpus}; remove one key"
+            )
+        return self
 
 
 class Study(ConfigModel):

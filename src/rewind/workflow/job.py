@@ -97,11 +97,12 @@ def _load_own_metrics(job: Job) -> None:
         load_metrics(paths)
 
 
-def requested_resources(job: Job) -> tuple[int, int | None, bool]:
-    """Threads, GPUs, and whether a GPU is required: see :func:`job_session`."""
+def requested_resources(job: Job) -> tuple[int, int | None, bool, int | None]:
+    """Threads, GPUs, whether a GPU is required, and memory of a shared one: see :func:`job_session`."""
     # A rule may reserve more cores than torch is to use, so that nothing else runs next to it.
     threads = job.params.get("threads", job.threads)
-    return threads, job.resources.get("gpu"), bool(job.execution.get("require_gpu"))
+    execution = job.execution
+    return threads, job.resources.get("gpu"), bool(execution.get("require_gpu")), execution.get("gpu_mem_mb")
 
 
 def job_record_path(rule: str, outputs: Iterable[str]) -> Path:
@@ -258,7 +259,11 @@ class _Tee:
 
 @contextlib.contextmanager
 def job_session(
-    log: str | os.PathLike[str], threads: int = 1, gpus: int | None = None, require_gpu: bool = False
+    log: str | os.PathLike[str],
+    threads: int = 1,
+    gpus: int | None = None,
+    require_gpu: bool = False,
+    gpu_mem_mb: int | None = None,
 ) -> Iterator[None]:
     """The process around a job: tee its output into ``log``, set thread counts, lease ``gpus``.
 
@@ -270,11 +275,12 @@ def job_session(
         threads: CPU threads that the workflow gave this job. Torch uses exactly these: two busy threads more than
             cores make a training step many times slower.
         gpus: GPUs that the workflow granted; None for jobs that never use one.
+        gpu_mem_mb: memory for tensors on its one GPU, which it then shares with others; None if it shares none.
     """
     began = time.monotonic()
     # The inner exit_on_error writes into the log; the outer one catches a log that cannot be opened.
     with exit_on_error(), open_job_log(Path(log)) as stream, tee_output(stream):
-        with exit_on_error(), acquire_resources(threads, gpus, require_gpu):
+        with exit_on_error(), acquire_resources(threads, gpus, require_gpu, gpu_mem_mb):
             yield
         print(f"finished in {time.monotonic() - began:.1f} s", file=stream)
 
@@ -355,7 +361,9 @@ def tee_output(stream: TextIO) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def acquire_resources(threads: int, gpus: int | None, require_gpu: bool) -> Iterator[None]:
+def acquire_resources(
+    threads: int, gpus: int | None, require_gpu: bool, gpu_mem_mb: int | None = None
+) -> Iterator[None]:
     """Set thread counts and lease GPUs for the block; see :func:`job_session`."""
     # For libraries that are loaded later and for processes that the job starts; torch's own count is set below.
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -366,9 +374,9 @@ def acquire_resources(threads: int, gpus: int | None, require_gpu: bool) -> Iter
         yield
         return
     from rewind.gpu import lease_gpus
-    from rewind.torch_setup import set_deterministic
+    from rewind.torch_setup import limit_gpu_memory, set_deterministic
 
-    with lease_gpus(gpus) as devices:
+    with lease_gpus(gpus, share_mb=gpu_mem_mb) as devices:
         import torch  # late: jobs without GPUs need none, and CUDA must not start before CUDA_VISIBLE_DEVICES is set
 
         usable = torch.cuda.device_count() if devices else 0
@@ -381,6 +389,8 @@ def acquire_resources(threads: int, gpus: int | None, require_gpu: bool) -> Iter
         if devices and problem:
             print(f"{problem}: running on {'those that it sees' if usable else 'the CPU'}")
         set_deterministic(threads)
+        if usable and gpu_mem_mb:
+            limit_gpu_memory(gpu_mem_mb)
         yield
 
 

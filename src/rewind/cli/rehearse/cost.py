@@ -40,6 +40,7 @@ from rewind.cli.rehearse.measured import (
 from rewind.cli.rehearse.shrink import REHEARSED_SEEDS, PreparedRehearsal
 from rewind.config import Dataset, Method, Study, Training
 from rewind.data.formats.cifar10 import PUBLISHED_IMAGES
+from rewind.gpu import jobs_per_gpu
 from rewind.registry import HEADS
 
 # ---- Jobs of the whole study, and when they would end on given cores and GPUs - ------------------------------------
@@ -234,7 +235,9 @@ class CostEstimate:
         self.guess_about_models()
         if self.study.training.patience:
             self.guess("no run stops early (training.patience)")
-        total, disk = wall_time(planned, self.machine.cores, self.machine.gpus), self._disk(parts)
+        share = self.study.resources.gpu_mem_mb
+        gpus = self.machine.gpus * (jobs_per_gpu(share) if share else 1)  # as many jobs at a time
+        total, disk = wall_time(planned, self.machine.cores, gpus), self._disk(parts)
         memory, gpu_memory = self._memory(rows, parts[-1]), self._gpu_memory()
         return StudyCost(rows, total, disk, memory, gpu_memory, self.counts, list(self.guesses))
 

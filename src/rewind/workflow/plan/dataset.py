@@ -247,13 +247,19 @@ class DatasetPlan:
 
     def encoding_execution(self, encoding: str) -> dict[str, Any]:
         """How it is computed, whatever comes out: changing it recomputes no vectors."""
-        require_gpu = bool(self._most(encoding, "require_gpu"))
-        return {"batch_size": self.encodings[encoding].batch_size, "require_gpu": require_gpu}
+        shares = [study.resources.gpu_mem_mb for study in self._wanting(encoding)]
+        return {
+            "batch_size": self.encodings[encoding].batch_size,
+            "require_gpu": bool(self._most(encoding, "require_gpu")),
+            "gpu_mem_mb": None if None in shares else max(filter(None, shares)),
+        }
 
     def _most(self, encoding: str, key: str) -> int:
         """The highest value of a key in the studies that want these vectors."""
-        wanting = [s for s in self._studies if encoding in {e.folder() for e in s.encodings().values()}]
-        return max(int(getattr(study.resources, key)) for study in wanting)
+        return max(int(getattr(study.resources, key)) for study in self._wanting(encoding))
+
+    def _wanting(self, encoding: str) -> list[Study]:
+        return [s for s in self._studies if encoding in {e.folder() for e in s.encodings().values()}]
 
     # Groups of jobs that a cluster runs in one submission, see docs/cluster.md
 

@@ -251,8 +251,8 @@ class ModuleReader:
         scripts: folder of the workflow's scripts; None: that of the library's checkout or wheel.
 
     >>> reader = ModuleReader(Path(__file__).parents[2])
-    >>> sorted(reader.module("rewind.torch_setup").units)
-    ['(import)', 'keep_freed_memory', 'reproduce_on_cpu', 'seed_everything', 'set_deterministic', 'synchronise']
+    >>> {"seed_everything", "(import)"} <= reader.module("rewind.torch_setup").units.keys()
+    True
     """
 
     def __init__(
