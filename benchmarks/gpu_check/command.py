@@ -71,6 +71,7 @@ def planned_checks() -> list[PlannedCheck]:
         PlannedCheck("too little memory", correctness.check_memory),
         PlannedCheck("training step", speed.check_step),
         PlannedCheck("training step, compiled", partial(speed.check_step, compiled=True)),
+        PlannedCheck("training step, open_clip's blocks", partial(speed.check_step, library_blocks=True)),
         PlannedCheck("training step, not deterministic", partial(speed.check_step, deterministic=False)),
         PlannedCheck("waiting for frames", speed.check_waiting),
         *(PlannedCheck(f"scoring, {name}", partial(speed.check_scoring, head=name)) for name in heads),

@@ -30,6 +30,7 @@ from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.loading.frame_source import CachedFrames, FrameSource, StoredFrames
 from rewind.loading.run_data import TrainingData
+from rewind.models.autocast import restore_blocks
 from rewind.models.backbone import Backbone as Towers
 from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip import Clip4Clip, build
@@ -186,15 +187,20 @@ def step_keys(session: Session, clips: int, compiled: bool = False, deterministi
     )
 
 
-def check_step(session: Session, compiled: bool = False, deterministic: bool = True) -> Check:
+def check_step(
+    session: Session, compiled: bool = False, deterministic: bool = True, library_blocks: bool = False
+) -> Check:
     """Clips and TFLOP a second, share of the measured peak, and peak memory of a step, of the largest batch that fits.
 
     A step is what the training loop does, from pixels on the device to new weights. Its FLOPs are counted by torch.
+    With ``library_blocks`` the towers compute as open_clip has it, and not as :mod:`rewind.models.autocast` says.
     """
     too_large: list[int] = []
     for clips in session.sizes.clips:
         try:
-            return _time_step(session, clips, compiled, deterministic, too_large)
+            return _time_step(
+                session, clips, step_keys(session, clips, compiled, deterministic), library_blocks, too_large
+            )
         except (torch.cuda.OutOfMemoryError, RewindError) as error:
             if compiled and "training.compile" in str(error):
                 raise CannotRun(str(error)) from error
@@ -205,18 +211,20 @@ def check_step(session: Session, compiled: bool = False, deterministic: bool = T
     return Check(False, detail=f"out of memory with {too_large[-1]} clips of {session.sizes.frames} frames")
 
 
-def _time_step(session: Session, clips: int, compiled: bool, deterministic: bool, too_large: list[int]) -> Check:
-    sizes, device, keys = session.sizes, session.device, step_keys(session, clips, compiled, deterministic)
+def _time_step(session: Session, clips: int, keys: Training, library_blocks: bool, too_large: list[int]) -> Check:
+    sizes, device = session.sizes, session.device
     flops, attention = _count_flops(session, keys, clips)
     model = full_model(sizes)
-    seed_everything(0, deterministic)
+    if library_blocks:
+        restore_blocks(model)
+    seed_everything(0, keys.deterministic)
     data = made_up_data(model, MadeUpClips(clips, sizes.frames, sizes.size), sizes.words)
     batch = {name: value.to(device) for name, value in data.batch(np.arange(clips)).items()}
     began = time.perf_counter()
     stepper = Stepper(model, data, keys, device)
     losses = [training_step(stepper, batch, keys).value for _ in range(sizes.warm_up)]
     synchronise(device)
-    figures = {"seconds to start": time.perf_counter() - began} if compiled else {}
+    figures = {"seconds to start": time.perf_counter() - began} if keys.compile else {}
     if session.on_gpu:
         torch.cuda.reset_peak_memory_stats(device)
     seconds = seconds_each(lambda: losses.append(training_step(stepper, batch, keys).value), device, sizes.steps)

@@ -14,6 +14,7 @@ from rewind.config import Text as TextKeys
 from rewind.data.tokenizers import make_tokenizer
 from rewind.errors import RewindError
 from rewind.models.architectures import is_clip4clip, load_architecture
+from rewind.models.autocast import shorten_blocks
 from rewind.models.backbone import Backbone, scatter_frames, trim_after_end_token
 from rewind.models.clip4clip_checkpoint import check_clip4clip_towers, clip4clip_head
 from rewind.models.patches import add_temporal_patches, encode_real_frames, has_temporal_patches
@@ -45,6 +46,7 @@ class ClipTowers(Backbone):
         context = model.positional_embedding.shape[0]
         if max_words > context:
             raise RewindError(f"text.max_words: {max_words} is more than the architecture's context length {context}.")
+        shorten_blocks(model)
         self.clip = model
         self.tokenizer = tokenizer
         self.max_words = max_words

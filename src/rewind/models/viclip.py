@@ -26,6 +26,7 @@ from rewind.config.base import ConfigModel, config_field, required_field
 from rewind.data.tokenizers import Tokenizer, make_tokenizer
 from rewind.errors import RewindError
 from rewind.io.files import reading_user_file, require_intact_archive, require_regular_file
+from rewind.models.autocast import quick_gelu_layers
 from rewind.models.backbone import Backbone, clip_vectors_at_frames, trim_after_end_token
 from rewind.models.towers import IMAGENET_MEAN, IMAGENET_STD
 from rewind.models.weights import SHAPES_ONLY
@@ -109,15 +110,14 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Two layers with QuickGELU, ``x · σ(1.702 x)``, between them."""
+    """Two layers with QuickGELU between them."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.c_fc, self.c_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = self.c_fc(x)
-        return self.c_proj(inner * torch.sigmoid(1.702 * inner))
+        return quick_gelu_layers(x, self.c_fc, self.c_proj)
 
 
 class Block(nn.Module):

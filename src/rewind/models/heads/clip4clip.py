@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rewind.errors import RewindError
+from rewind.models.autocast import quick_gelu, quick_gelu_layers
 from rewind.models.heads.base import Head
 from rewind.models.lstm import Lstm
 from rewind.models.retriever import at_least_float32
@@ -22,11 +23,6 @@ from rewind.registry import HEADS
 
 LN_EPS = 1e-12  # of the heads' layer norms; CLIP's own towers use 1e-5
 PAIRS_AT_ONCE = 4096  # of tightTransf in training, at most
-
-
-def quick_gelu(x: Tensor) -> Tensor:
-    """OpenAI's approximation of GELU, with which CLIP was trained: ``x · σ(1.702 x)``."""
-    return x * torch.sigmoid(1.702 * x)
 
 
 class Block(nn.Module):
@@ -66,7 +62,7 @@ class Block(nn.Module):
         keep = mask.bool()[:, None, None, :]  # the same for all heads and queries
         attended = F.scaled_dot_product_attention(split(q), split(k), split(v), attn_mask=keep)
         x = x + self.attn.out_proj(attended.transpose(1, 2).flatten(2))
-        return x + self.mlp["c_proj"](quick_gelu(self.mlp["c_fc"](self.ln_2(x))))
+        return x + quick_gelu_layers(self.ln_2(x), self.mlp["c_fc"], self.mlp["c_proj"])
 
 
 class Transformer(nn.Module):
