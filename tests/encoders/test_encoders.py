@@ -328,3 +328,11 @@ def test_the_hubs_cache_is_looked_at(monkeypatch) -> None:
         base.require_cached_repository(keys("transformers", "owner/model"), "owner/model", ["config.json"], "nothing")
     monkeypatch.delenv("HF_HUB_OFFLINE")
     base.require_cached_repository(keys("transformers", "owner/model"), "owner/model", ["config.json"], "nothing")
+
+
+def test_a_package_that_a_model_needs_is_no_matter_of_a_network() -> None:
+    def load() -> None:
+        raise ImportError("Package `num2words` is required to run SmolVLM processor.")
+
+    with refusal("name: hub/model"):
+        base.load_pretrained(keys("video_llm", "hub/model"), load, "Look for a network.")

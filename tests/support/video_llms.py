@@ -101,6 +101,20 @@ def llava_onevision(folder: Path) -> Path:
     return _saved(folder, library, config, processor)
 
 
+def smolvlm(folder: Path) -> Path:
+    library, words = optional_packages.transformers(), ["<|endoftext|>", "<end_of_utterance>", "<image>", "<video>"]
+    tokenizer, ids = _bytes(library, [*words, "<fake_token_around_image>", "<global-img>"])
+    vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = library.SmolVLMConfig(
+        text_config=TEXT | {"model_type": "llama", "vocab_size": len(tokenizer), "eos_token_id": ids[1]},
+        vision_config=vision | {"model_type": "smolvlm_vision", "image_size": 32, "patch_size": 8},
+        image_token_id=ids[2],
+    )
+    side = {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 32}}
+    images, video = library.SmolVLMImageProcessor(**side), library.SmolVLMVideoProcessor(**side)
+    return _saved(folder, library, config, library.SmolVLMProcessor(images, tokenizer, video, image_seq_len=4))
+
+
 def _saved(folder: Path, library: Any, config: Any, processor: Any) -> Path:
     torch.manual_seed(0)
     model = library.AutoModelForImageTextToText.from_config(config)
@@ -110,6 +124,8 @@ def _saved(folder: Path, library: Any, config: Any, processor: Any) -> Path:
 
 
 FAMILIES = {"qwen3_vl": qwen3_vl, "qwen2_5_vl": qwen2_5_vl, "llava_onevision": llava_onevision, "internvl": internvl}
+if optional_packages.is_installed("num2words"):  # which its processor writes the number of frames with
+    FAMILIES["smolvlm"] = smolvlm
 
 
 @torch.inference_mode()
@@ -129,6 +145,7 @@ def plain_scores(folder: Path, prompt: str, texts: list[str], clips: list[np.nda
         )
         for column, clip in enumerate(clips):
             seen = {"fps": 2.0, "total_num_frames": len(clip), "frames_indices": list(range(len(clip)))}
+            seen["duration"] = len(clip) / 2
             pictures = torch.tensor(clip.copy()).permute(0, 3, 1, 2)
             inputs = processor(
                 text=[chat], videos=[pictures], video_metadata=[seen], do_sample_frames=False, return_tensors="pt"

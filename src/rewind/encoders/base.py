@@ -225,7 +225,7 @@ def require_cached_repository(encoding: Encoding, repository: str, names: list[s
 
 
 def load_pretrained(encoding: Encoding, load: Callable[[], T], remedy: str) -> T:
-    """What ``load`` returns; a failure of network, disk or files becomes one sentence."""
+    """What ``load`` returns; a failure of network, disk or files, or a missing package, becomes one sentence."""
     try:
         return load()
     except RewindError:
@@ -233,6 +233,7 @@ def load_pretrained(encoding: Encoding, load: Callable[[], T], remedy: str) -> T
     except Exception as error:  # what is raised depends on the library and on the hub's client
         reraise_system_error(error, encoding.name)
         reason = " ".join(str(error).split())[:300] or type(error).__name__
+        remedy = "Install it first." if isinstance(error, ImportError) else remedy
         raise RewindError(f"name: {encoding.name}: cannot be loaded ({reason}). {remedy}") from error
 
 
