@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,16 @@ from rewind.config import Study, load_dataset
 from rewind.io.files import read_csv, read_spreadsheet
 from rewind.report.board.ranking import OWN, WIDENED, rank_cells, ranks_of_intervals, widen_interval
 from rewind.report.board.site import Board
-from rewind.report.board.studies import BASELINE, COMPARED, TRAINED, ZERO_SHOT, MethodCard, read_board_study, study_card
+from rewind.report.board.studies import (
+    BASELINE,
+    COMPARED,
+    TRAINED,
+    ZERO_SHOT,
+    MethodCard,
+    StudyCard,
+    read_board_study,
+    study_card,
+)
 from rewind.statistics.inference import mean_inference
 from rewind.statistics.variance import variance_components
 
@@ -222,3 +232,76 @@ def test_a_method_is_of_the_kind_that_its_study_makes_of_it():
 
     assert kinds(a="clip4clip", r="ridge", z="zero_shot") == {"a": TRAINED, "r": BASELINE, "z": ZERO_SHOT}
     assert kinds(r="ridge", c="chance") == {"r": COMPARED, "c": BASELINE}, "a study of baselines compares them"
+
+
+# ---- One rank over data sets ---------------------------------------------------------------------------------------
+
+
+def on_data_sets(folder, values, **changes):
+    """A study for each data set; ``values``: data set → method → R@1."""
+    return [
+        finished(folder, name, own, number, dataset=name, title=name.title(), seeds=4, **changes)
+        for number, (name, own) in enumerate(values.items())
+    ]
+
+
+def test_methods_of_one_label_have_a_mean_rank_over_data_sets(tmp_path):
+    values = {
+        "shapes": {"a": 90, "b": 50, "c": 20, "chance": 1},
+        "emoji": {"a": 60, "c": 40, "b": 10},
+        "films": {"b": 80, "a": 50, "c": 20, "d": 30},
+    }
+    board = Board(on_data_sets(tmp_path, values))
+    table = next(one for one in board.over_data_sets if (one.setting, one.direction) == ("hard", "item_to_text"))
+    assert len(board.over_data_sets) == 4 and table.data_sets == ["shapes", "emoji", "films"]
+    found = {method.label: (list(method.ranks.values()), method.mean) for method in table.methods}
+    assert found == {"a": ([1, 1, 2], 4 / 3), "b": ([2, 3, 1], 2), "c": ([3, 2, 3], 8 / 3)}
+    assert table.left_out == ("d",) and table.says_little
+    first = table.methods[0]
+    assert first.label == "a" and (first.shown_best, first.shown_beaten) == (1, 1) and first.low == 1 < first.high
+    page = board.write(tmp_path / "board")[0].read_text()
+    assert "Over data sets" in page and "With 3 data sets an interval may hold every place" in page
+    assert "Hard, text → item: 3 methods on 3 data sets (not on all of these: d)" in page
+    stored = json.loads((tmp_path / "board/board.json").read_text())["over_data_sets"][0]
+    assert stored["methods"][0]["ranks"] == {"shapes": 1, "emoji": 1, "films": 2}
+
+
+def test_what_is_in_different_groups_on_some_data_set_is_not_ranked_over_them(tmp_path):
+    studies = on_data_sets(tmp_path, {"shapes": {"a": 90, "b": 50}, "emoji": {"a": 60, "b": 40}})
+    studies += [
+        finished(tmp_path, "longer", {"c": 70}, 2, dataset="shapes", seeds=4, epochs=9),
+        finished(tmp_path, "other", {"c": 20}, 3, dataset="emoji", seeds=4),
+    ]
+    labels = {tuple(method.label for method in table.methods) for table in Board(studies).over_data_sets}
+    assert labels == {("a", "b")}
+
+
+def test_one_data_set_or_a_label_of_two_rows_has_no_mean_rank(tmp_path):
+    assert not Board(on_data_sets(tmp_path / "one", {"shapes": {"a": 90, "b": 50}})).over_data_sets
+    studies = on_data_sets(tmp_path / "two", {"shapes": {"a": 90, "b": 50}, "emoji": {"a": 60, "b": 40}})
+    studies.append(finished(tmp_path / "two", "again", {"b": 70}, 2, dataset="emoji", seeds=4))
+    assert not Board(studies).over_data_sets
+
+
+def test_a_study_s_quoted_numbers_are_on_the_board_and_travel(tmp_path):
+    keys = {"methods": {"a": {}}, "evaluation": {"settings": ["origin", "binary"]}}
+    quoted = [
+        {
+            "method": "People",
+            "setting": "binary",
+            "value": 97.3,
+            "source": "2412.19178, Table 3",
+            "differs": "30 clips",
+        },
+        {"method": "TARA", "setting": "origin", "value": 41.0, "source": "its page"},
+        {"method": "TARA", "setting": "origin", "metric": "MdR", "value": 3.0, "source": "its page"},
+    ]
+    study = Study(name="s", dataset="shapes", tables={"quoted": quoted}, **keys)
+    made = study_card(study, load_dataset("shapes", ROOT / "config/datasets"))
+    again = StudyCard.from_json(json.loads(json.dumps(made.to_json())), "card.json")
+    assert again == made and [method.source for method in made.quoted] == ["2412.19178, Table 3 (30 clips)", "its page"]
+    results = finished(tmp_path, "shapes", {"a": 40}, dataset="shapes", settings=["origin"], seeds=4)
+    board = Board([replace(results, card=replace(results.card, quoted=made.quoted))] * 1, made.quoted)
+    assert [method.label for method in board.quoted] == ["People", "TARA"], "once, though given twice"
+    page = board.write(tmp_path / "board")[0].read_text()
+    assert "quoted: its page" in page and "Quoted numbers are those of their sources" in page

@@ -1,7 +1,8 @@
 """Numbers that papers report, quoted beside those that were measured: without an interval, and never ranked.
 
-A CSV has a row per number: ``method``, ``data_set`` (one of the board's), ``setting``, ``value`` (accuracy in Binary,
-R@1 elsewhere, from text to items, in percent) and ``source`` (what to cite). A method's rows have one source.
+They come from the studies (``tables.quoted``) and from a CSV, which has a row per number: ``method``, ``data_set`` (one
+of the board's), ``setting``, ``value`` (accuracy in Binary, R@1 elsewhere, from text to items, in percent) and
+``source`` (what to cite). A method's rows have one source.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rewind.config import Study
 from rewind.errors import RewindError
 from rewind.io.schema import FILLED, Column, Schema
 from rewind.io.strict import read_user_csv
+from rewind.ranking_metrics import ACCURACY_METRIC
 from rewind.tables.settings import SETTING_TITLES
 
 QUOTED = "quoted"
 
 
-@dataclass
+@dataclass(frozen=True)
 class QuotedMethod:
     """A method's numbers on a data set, by setting, in percent."""
 
@@ -26,6 +29,20 @@ class QuotedMethod:
     data_set: str
     source: str
     values: dict[str, float] = field(default_factory=dict)
+
+
+def quoted_by_study(study: Study, data_set: str) -> tuple[QuotedMethod, ...]:
+    """What a study quotes itself (``tables.quoted``) of a board's kind: R@1 and accuracy, from text to items.
+
+    Where its source measured in another way, what to cite says so.
+    """
+    found: dict[tuple[str, str], QuotedMethod] = {}
+    for number in study.tables.quoted:
+        if number.metric == ACCURACY_METRIC and number.direction == "text_to_item":
+            source = f"{number.source} ({number.differs})" if number.differs else number.source
+            method = found.setdefault((number.method, source), QuotedMethod(number.method, data_set, source))
+            method.values[number.setting] = number.value
+    return tuple(found.values())
 
 
 def read_quoted(path: Path, data_sets: Collection[str]) -> list[QuotedMethod]:

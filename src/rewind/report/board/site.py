@@ -22,6 +22,7 @@ from rewind.ranking_metrics import ACCURACY_METRIC, METRICS
 from rewind.report.board.quoted import QUOTED, QuotedMethod
 from rewind.report.board.ranking import COLUMN_KEY, OWN, Group, rank_cells
 from rewind.report.board.studies import BASELINE, KINDS, BoardStudy
+from rewind.report.board.tasks import TaskRanks, ranks_over_data_sets
 from rewind.report.page.document import json_script, read_asset
 from rewind.report.page.whisker import Scale
 from rewind.tables.latex import escape_latex
@@ -69,14 +70,18 @@ class Board:
 
     The studies are in the order of their rows; ``number`` of each cell is the study's position. ``cells`` and
     ``groups`` are those of :func:`rewind.report.board.ranking.rank_cells`, ``titles`` those of data sets, ``columns``
-    are in order of data sets, settings and directions, and ``names`` are those of the studies, with their source where
+    are in order of data sets, settings and directions, ``over_data_sets`` those of
+    :func:`rewind.report.board.tasks.ranks_over_data_sets`, ``quoted`` those given and those of the studies, and
+    ``names`` are those of the studies, with their source where
     two have one name.
     """
 
     def __init__(self, studies: Sequence[BoardStudy], quoted: Sequence[QuotedMethod] = ()) -> None:
         self.studies = list(studies)
-        self.quoted = list(quoted)
+        self.quoted = [*quoted, *(method for study in studies for method in study.card.quoted)]
+        self.quoted = [method for n, method in enumerate(self.quoted) if method not in self.quoted[:n]]
         self.cells, self.groups = rank_cells(studies)
+        self.over_data_sets = ranks_over_data_sets(self.cells)
         self.names = _study_names(studies)
         self.titles = dict(zip(self.cells["data_set"], self.cells["title"], strict=True))
         self.columns = _columns(self.cells, self.titles)
@@ -223,6 +228,7 @@ def board_json(board: Board) -> dict[str, Any]:
         ],
         "cells": rows.to_dict("records"),
         "quoted": [asdict(method) for method in board.quoted],
+        "over_data_sets": [asdict(table) for table in board.over_data_sets],
     }
 
 
@@ -313,6 +319,8 @@ def render_board(board: Board, copies: dict[str, str]) -> str:
         columns=[_page_column(board, column) for column in board.columns],
         rows=[_page_row(board, rows) for rows in board.rows],
         notes=_notes(board),
+        over_data_sets=[_page_ranks(board, table) for table in board.over_data_sets],
+        rank_notes=_rank_notes(board),
         comparable="Methods are ranked together only if they were evaluated on the same version of the data, read the "
         "same number of frames and were trained as long, with batches of the same size. Methods that were not trained "
         "are never ranked among trained ones. Numbers of different groups may be in one column; no rank compares "
@@ -357,6 +365,42 @@ def _filters(board: Board) -> list[tuple[str, str, list[tuple[str, str]]]]:
         ("direction", "Direction", directions),
         ("kind", "Methods", kinds),
     ]
+
+
+def _page_ranks(board: Board, table: TaskRanks) -> dict[str, Any]:
+    """A table of mean ranks over data sets."""
+    place = f"{SETTING_TITLES[table.setting]}, {_DIRECTION_NAMES[table.direction]}"
+    left_out = f" (not on all of these: {', '.join(table.left_out)})" if table.left_out else ""
+    return {
+        "caption": f"{place}: {len(table.methods)} methods on {len(table.data_sets)} data sets{left_out}",
+        "heads": [board.titles[name] for name in table.data_sets],
+        "rows": [
+            {
+                "label": method.label,
+                "mean": f"{method.mean:.1f}",
+                "interval": f"[{method.low:.1f}, {method.high:.1f}]",
+                "places": list(method.ranks.values()),
+                "shown": f"{method.shown_best} / {method.shown_beaten}",
+            }
+            for method in table.methods
+        ],
+    }
+
+
+def _rank_notes(board: Board) -> list[str]:
+    """What is below all tables of mean ranks."""
+    tables = board.over_data_sets
+    levels = " or ".join(f"{100 * level:g}%" for level in sorted({table.confidence for table in tables}))
+    notes = [
+        "The mean of a method’s places within data sets, 1 for the best, never of its scores, which have no common "
+        f"unit. In brackets: {levels} intervals of the mean over further data sets such as these, each for its method "
+        "alone. A place depends on who is compared: it changes when a method is added.",
+        "Data sets that share clips are not independent, and count as if they were.",
+    ]
+    if few := sorted({len(table.data_sets) for table in tables if table.says_little}):
+        count = " or ".join(map(str, few))
+        notes.append(f"With {count} data sets an interval may hold every place: so few say little about others.")
+    return notes
 
 
 def _page_column(board: Board, column: BoardColumn) -> dict[str, str]:

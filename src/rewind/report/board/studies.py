@@ -26,6 +26,7 @@ from rewind.io.files import read_csv
 from rewind.io.strict import csv_header, read_user_json
 from rewind.ranking_metrics import ACCURACY_METRIC, METRICS, STRICT_ACCURACY_COLUMN
 from rewind.registry import import_path
+from rewind.report.board.quoted import QuotedMethod, quoted_by_study
 from rewind.tables.results import Results, all_tied, metric_interval
 from rewind.tables.settings import SETTING_TITLES
 
@@ -61,10 +62,11 @@ class StudyCard:
     metrics: Mapping[str, str]  # setting → its deciding metric
     methods: Mapping[str, MethodCard]  # in order
     own_metrics: tuple[str, ...] = ()  # names of metrics that are the study's own
+    quoted: tuple[QuotedMethod, ...] = ()  # numbers of papers that its tables show
 
     def to_json(self) -> dict[str, Any]:
-        """The card as plain values, ``own_metrics`` where there are some: earlier versions do not know the key."""
-        return {key: value for key, value in asdict(self).items() if value or key != "own_metrics"}
+        """The card as plain values, of the last two keys those with a value: earlier versions do not know them."""
+        return {key: value for key, value in asdict(self).items() if value or key not in ("own_metrics", "quoted")}
 
     @classmethod
     def from_json(cls, content: Any, where: str) -> StudyCard:
@@ -95,6 +97,7 @@ def study_card(study: Study, dataset: Dataset) -> StudyCard:
         metrics=study.primary_metric_by_setting(),
         methods={name: MethodCard(labels[name], kinds[name]) for name in study.methods},
         own_metrics=tuple(import_path(path, "metrics").name for path in study.metrics),
+        quoted=quoted_by_study(study, dataset.name),
     )
 
 
@@ -105,7 +108,7 @@ class _CardReader:
         self.where = where
 
     def read(self, content: Any) -> StudyCard:
-        keys = {"own_metrics": []} | self.mapping(content, "the card")
+        keys = {"own_metrics": [], "quoted": []} | self.mapping(content, "the card")
         unknown = sorted(set(keys) ^ set(StudyCard.__dataclass_fields__))
         if unknown:
             raise self.fault(unknown[0], "this key is missing or unknown")
@@ -127,6 +130,7 @@ class _CardReader:
             metrics=metrics,
             methods=self.methods(keys["methods"]),
             own_metrics=self.own_metrics(keys["own_metrics"]),
+            quoted=tuple(self.quoted(row, keys["dataset"]) for row in self.rows(keys["quoted"], "quoted")),
         )
 
     def methods(self, content: Any) -> dict[str, MethodCard]:
@@ -146,9 +150,24 @@ class _CardReader:
         return cards
 
     def own_metrics(self, content: Any) -> tuple[str, ...]:
-        if not isinstance(content, list) or len(content) > MAX_METHODS:
-            raise self.fault("own_metrics", f"not a list of at most {MAX_METHODS} names")
-        return tuple(self.text(name, "own_metrics") for name in content)
+        return tuple(self.text(name, "own_metrics") for name in self.rows(content, "own_metrics"))
+
+    def quoted(self, content: Any, dataset: str) -> QuotedMethod:
+        row = self.mapping(content, "quoted")
+        if set(row) != {"label", "data_set", "source", "values"} or row["data_set"] != dataset:
+            raise self.fault("quoted", "each needs label, source, values and the study's data_set, and nothing else")
+        values = self.mapping(row["values"], "quoted.values")
+        for setting, value in values.items():
+            self.choice(setting, "quoted.values", SETTING_TITLES)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+                raise self.fault(f"quoted.values.{setting}", "not a number from 0 to 100")
+        label, source = (self.text(row[key], f"quoted.{key}") for key in ("label", "source"))
+        return QuotedMethod(label, dataset, source, values)
+
+    def rows(self, value: Any, key: str) -> list[Any]:
+        if not isinstance(value, list | tuple) or len(value) > MAX_METHODS:
+            raise self.fault(key, f"not a list of at most {MAX_METHODS}")
+        return list(value)
 
     def mapping(self, value: Any, key: str) -> dict[str, Any]:
         if not isinstance(value, dict):
