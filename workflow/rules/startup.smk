@@ -120,7 +120,7 @@ onstart:
         )
     except RewindError as error:
         raise WorkflowError(str(error)) from None
-    shares = [study.resources.gpu_mem_mb for study in STUDIES.values() if study.resources.gpus]
+    shares = [study.resources.shared_gpu_mb for study in STUDIES.values() if study.resources.gpus]
     if workflow.local_exec and shares and None not in shares:
         # `--resources gpu=4` stays a number of devices: the scheduler counts as many jobs as these take.
         for counted in (workflow.scheduler.global_resources, workflow.scheduler.resources):

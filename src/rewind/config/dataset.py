@@ -388,6 +388,28 @@ class CiaSource(SourceConfig):
         return [self.inputs, self.labels]
 
 
+class NegationSource(SourceConfig):
+    """Images or clips with captions that say what is not there, as TARA's authors list them.
+
+    >>> keys = {"inputs": "inputs-test.csv", "labels": "labels-test.json", "videos": "photos"}
+    >>> NegationSource(format="negation", part="neg-coco", **keys).items
+    'images'
+    """
+
+    format: Literal["negation"] = required_field("The files of inputs and labels that `cia` reads, too.")
+    inputs: str = required_field("The CSV `nuanced_retrieval_inputs-{val,test}.csv`; other parts are not read.")
+    labels: str = required_field("The JSON file `nuanced_retrieval_labels-{val,test}.json`: id → list of matching ids.")
+    videos: str = required_field("Folder of the clips or images, named `<value>.<any suffix>`.")
+    part: Literal["neg-coco", "neg-msrvtt"] = required_field("Which one: images of COCO, or clips of MSR-VTT.")
+
+    @property
+    def items(self) -> ItemKind:
+        return "images" if self.part == "neg-coco" else "videos"
+
+    def files(self) -> list[str]:
+        return [self.inputs, self.labels]
+
+
 class FoilsSource(SourceConfig):
     """Clips with true captions and foils, as benchmarks of caption matching list them.
 
@@ -649,6 +671,7 @@ BuiltInSource = (
     | StampsSource
     | InternvidSource
     | CiaSource
+    | NegationSource
     | FoilsSource
     | MsrvttSource
     | MsvdSource
@@ -869,6 +892,6 @@ class Dataset(ConfigModel, affects="data"):
             return "holds vectors"
         if self.items == "images":
             return "holds images"
-        if isinstance(self.source, EmojiSource | InternvidSource | CiaSource | FoilsSource):
+        if isinstance(self.source, EmojiSource | InternvidSource | CiaSource | NegationSource | FoilsSource):
             return f"(format: {self.source.format}) has no reverse captions"
         return "" if self.reverse else "sets reverse: false"

@@ -186,7 +186,7 @@ class Resources(ConfigModel, affects="nothing"):
     gpu_mem_mb: int | None = config_field(
         None,
         "GPU memory that a job may use, in MB: jobs of one GPU for which it is given share a device while all fit, and "
-        "none gets more than its own (docs/cluster.md). Empty: a job has its GPUs to itself.",
+        "none gets more than its own (docs/cluster.md). Empty, and with more GPUs: a job has its GPUs to itself.",
         legacy_default=None,
         ge=100,
     )
@@ -204,13 +204,10 @@ class Resources(ConfigModel, affects="nothing"):
         min_length=1,
     )
 
-    @model_validator(mode="after")
-    def _shares_one_gpu(self) -> Resources:
-        if self.gpu_mem_mb is not None and self.gpus > 1:
-            raise ValueError(
-                f"gpu_mem_mb: only jobs of one GPU share it, and resources.gpus is {self.gpus}; remove one key"
-            )
-        return self
+    @property
+    def shared_gpu_mb(self) -> int | None:
+        """Memory of the one GPU that a job shares with others; None if it has its GPUs alone."""
+        return self.gpu_mem_mb if self.gpus == 1 else None
 
 
 class Study(ConfigModel):

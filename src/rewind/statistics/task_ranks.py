@@ -24,7 +24,7 @@ def mean_rank_intervals(ranks: np.ndarray, confidence: float) -> tuple[np.ndarra
         >>> ranks = np.array([[1, 2, 3], [1, 3, 2], [2, 1, 3], [1, 2, 3]])
         >>> mean, low, high = mean_rank_intervals(ranks, 0.95)
         >>> mean.tolist(), low.round(1).tolist(), high.round(1).tolist()
-        ([1.25, 2.0, 2.75], [1.0, 1.0, 1.6], [2.4, 3.0, 3.0])
+        ([1.25, 2.0, 2.75], [1.0, 1.0, 1.7], [2.3, 3.0, 3.0])
     """
     ranks = np.asarray(ranks, dtype=float)
     tasks, methods = ranks.shape[-2:]

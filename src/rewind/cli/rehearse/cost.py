@@ -235,7 +235,7 @@ class CostEstimate:
         self.guess_about_models()
         if self.study.training.patience:
             self.guess("no run stops early (training.patience)")
-        share = self.study.resources.gpu_mem_mb
+        share = self.study.resources.shared_gpu_mb
         gpus = self.machine.gpus * (jobs_per_gpu(share) if share else 1)  # as many jobs at a time
         total, disk = wall_time(planned, self.machine.cores, gpus), self._disk(parts)
         memory, gpu_memory = self._memory(rows, parts[-1]), self._gpu_memory()

@@ -247,7 +247,7 @@ class DatasetPlan:
 
     def encoding_execution(self, encoding: str) -> dict[str, Any]:
         """How it is computed, whatever comes out: changing it recomputes no vectors."""
-        shares = [study.resources.gpu_mem_mb for study in self._wanting(encoding)]
+        shares = [study.resources.shared_gpu_mb for study in self._wanting(encoding)]
         return {
             "batch_size": self.encodings[encoding].batch_size,
             "require_gpu": bool(self._most(encoding, "require_gpu")),

@@ -112,7 +112,7 @@ class StudyPlan:
         resources = self.keys.resources
         return {
             "require_gpu": resources.require_gpu,
-            "gpu_mem_mb": resources.gpu_mem_mb,
+            "gpu_mem_mb": resources.shared_gpu_mb,
             "state_folder": resources.state_folder,
             "tracking": self.keys.tracking,
         }

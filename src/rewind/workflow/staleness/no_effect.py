@@ -29,7 +29,8 @@ NON_SEMANTIC = frozenset(
         "rewind.config.study:RunSpec.needed_splits",  # what a run is refused for, where a split is missing
         "rewind.config.dataset:Dataset.why_no_twins",  # what a study is refused for
         "rewind.loading.splits",  # refuses a run, or lets it pass unchanged
-        "rewind.data.formats.rtime:has_groups",  # which jobs there are, not what they compute
+        "rewind.data.formats.negation:has_groups",  # which jobs there are, not what they compute
+        "rewind.data.formats.rtime:has_groups",  # likewise
         "rewind.data.formats.shapes:has_groups",  # likewise
         "rewind.data.formats.table:has_groups",  # likewise
         "rewind.video.readers:reader_name",  # which reader decodes: all give the same frames of a prepared clip
