@@ -42,8 +42,8 @@ def add_export_commands(commands: argparse._SubParsersAction[Any]) -> None:
     results.set_defaults(command=_export_results)
     importer = commands.add_parser(
         "import",
-        description="Read scores that other evaluation tools computed. They become a file that a study can use as a "
-        "method (`model: scores`). Each format is a command of its own.",
+        description="Read what other evaluation tools computed: scores become a file that a study can use as a method "
+        "(`model: scores`), results become rows that a board quotes. Each format is a command of its own.",
     )
     formats = importer.add_subparsers(required=True, metavar="FORMAT")
     mteb = formats.add_parser(
@@ -55,6 +55,19 @@ def add_export_commands(commands: argparse._SubParsersAction[Any]) -> None:
     mteb.add_argument("predictions", type=Path, metavar="PREDICTIONS", help="<task>_predictions.json")
     mteb.add_argument("out", type=Path, metavar="OUT", help="matrix (.npz), or TREC run (.trec, .txt, .run) to write")
     mteb.set_defaults(command=_import_mteb)
+    results = formats.add_parser(
+        "results",
+        help="read results of MTEB or Every Eval Ever, for `rewind board --quoted`",
+        description="Read R@1 (in Binary accuracy), from text to items, of result files of MTEB or records of Every "
+        "Eval Ever, and write the CSV of `rewind board --quoted`. What a file does not say is given here.",
+    )
+    results.add_argument("files", type=Path, nargs="+", metavar="FILE", help="<task>.json of MTEB, or a record")
+    results.add_argument("out", type=Path, metavar="OUT", help="the CSV to write")
+    results.add_argument("--data-set", default="", metavar="NAME", help="the board's data set")
+    results.add_argument("--setting", default="", metavar="SETTING", help="origin, hard, binary or test")
+    results.add_argument("--method", default="", metavar="LABEL", help="the method's name on the board")
+    results.add_argument("--source", default="", metavar="TEXT", help="what to cite")
+    results.set_defaults(command=_import_results)
 
 
 def _export_mteb(options: argparse.Namespace) -> int:
@@ -74,6 +87,15 @@ def _export_results(options: argparse.Namespace) -> int:
     found = find_study(options.study)
     names = export_results(found.results, study_card(*study_that_ran(found.results, found.config)), options.out)
     print(f"{options.out}: {len(names)} files: {', '.join(sorted({name.split('/')[0] for name in names}))}")
+    return 0
+
+
+def _import_results(options: argparse.Namespace) -> int:
+    from rewind.exports.quoted_results import Asked, import_results
+
+    check_output_file(options.out, "OUT")
+    asked = Asked(options.data_set, options.setting, options.method, options.source)
+    print(import_results(options.files, options.out, asked))
     return 0
 
 
