@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import real_step
+from gpu_check.speed import restore_blocks
 from rewind.losses.infonce import infonce
-from rewind.models.autocast import restore_blocks
 from rewind.training.grad_cache import exact_step
 
 CAST = "aten._to_copy"

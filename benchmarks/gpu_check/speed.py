@@ -30,7 +30,6 @@ from rewind.errors import RewindError
 from rewind.evaluation.similarity import similarity_matrix
 from rewind.loading.frame_source import CachedFrames, FrameSource, StoredFrames
 from rewind.loading.run_data import TrainingData
-from rewind.models.autocast import restore_blocks
 from rewind.models.backbone import Backbone as Towers
 from rewind.models.clip import ClipTowers
 from rewind.models.clip4clip import Clip4Clip, build
@@ -185,6 +184,12 @@ def step_keys(session: Session, clips: int, compiled: bool = False, deterministi
         compile=compiled,
         deterministic=deterministic,
     )
+
+
+def restore_blocks(model: torch.nn.Module) -> None:
+    """Let CLIP's blocks compute as open_clip has them (see :mod:`rewind.models.autocast`)."""
+    for block in model.modules():
+        vars(block).pop("forward", None)
 
 
 def check_step(

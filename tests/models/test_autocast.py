@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from gpu_check.speed import restore_blocks
 from rewind import optional_packages
 from rewind.config.training import Lora
 from rewind.models import autocast
-from rewind.models.autocast import QUICK_GELU, quick_gelu_layers, restore_blocks
+from rewind.models.autocast import QUICK_GELU, quick_gelu_layers
 from rewind.models.clip import ClipTowers
 from rewind.models.heads.clip4clip import Block
 from rewind.models.lora import add_adapters

@@ -63,12 +63,6 @@ def shorten_blocks(tower: nn.Module) -> None:
             block.forward = types.MethodType(_forward, block)
 
 
-def restore_blocks(model: nn.Module) -> None:
-    """Take back what :func:`shorten_blocks` did, to compare with what the library computes."""
-    for block in model.modules():
-        vars(block).pop("forward", None)
-
-
 def _forward(
     block: Any, q_x: Tensor, k_x: Tensor | None = None, v_x: Tensor | None = None, attn_mask: Tensor | None = None
 ) -> Tensor:

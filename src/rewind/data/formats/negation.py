@@ -126,11 +126,11 @@ def _items_of(
     for item in ids:
         if isinstance(item, bool) or not isinstance(item, str | int):
             raise RewindError(f"{where}: a list of ids is needed, and it holds {json_type_name(item)}.")
-        if str(item) not in items:
+        if _plain(str(item)) not in items:
             raise RewindError(f"{where}: {unknown_name('the item', str(item), items, str(source.inputs), 'id')}.")
     if not ids:
         raise RewindError(f"{text.where}: the text {name!r} has no item in {source.labels}; delete the row.")
-    return list(dict.fromkeys(map(str, ids)))
+    return list(dict.fromkeys(_plain(str(item)) for item in ids))
 
 
 def _plain(text: str) -> str:
