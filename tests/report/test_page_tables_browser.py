@@ -189,3 +189,17 @@ def test_a_link_to_a_folded_part_opens_it(browser, tmp_path):
 def test_axe_objects_to_nothing(browser, folder, width, scheme):
     with opened(browser, (folder / "report.html").as_uri(), width, color_scheme=scheme, bypass_csp=True) as tab:
         assert axe_faults(tab) == {}
+
+
+def test_no_fold_lies_over_what_is_above_it(tab):
+    """Notes of all tables come last, below a table that is folded away."""
+    overlapping = tab.evaluate(
+        """() => {
+          const sheets = document.querySelector(".sheets"), notes = document.querySelector("details.below");
+          sheets.insertAdjacentHTML("beforeend", "<details><summary>Seeds</summary></details>" + notes.outerHTML);
+          return [...document.querySelectorAll("details")].filter(one => one.previousElementSibling
+            && one.offsetParent && one.getBoundingClientRect().top
+               < one.previousElementSibling.getBoundingClientRect().bottom - 1).map(one => one.innerText);
+        }"""
+    )
+    assert overlapping == [] and tab.locator("details.below").count() > 1
