@@ -40,6 +40,7 @@ WRITTEN = {page: path for path, page in ELSEWHERE.items()}
 # Code stays, comments go: Python-Markdown would end a paragraph at a comment that begins a line.
 COMMENT = re.compile(r"(^```.*?^```$|`[^`\n]*`)|<!--.*?-->", flags=re.M | re.S)
 ITEM = re.compile(r"(?:[-*+]|\d+[.)]) +(?=\S)")
+NODE_NAME = "e=e+s+o.id"  # in the program of the search: see `on_post_build`
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.S)
 
 
@@ -91,6 +92,19 @@ def widened(markdown: str) -> str:
 def on_page_content(content: str, page: Page, **kwargs: Any) -> str:
     """A page with its formulas as MathML, which browsers draw without a program."""
     return FORMULA.sub(lambda found: mathml(html.unescape(found[2]), found[1] == "div", page.file.src_uri), content)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Mend the search of the theme, lunr, where it has stored the words of all pages.
+
+    It names a node of its automaton by the letters of the edges and the numbers of the nodes that they lead to, with no
+    mark between them. Words of digits make two nodes of one name, and a search for what begins alike ends in an error.
+    """
+    (program,) = Path(config.site_dir).glob("assets/javascripts/workers/search.*.js")
+    text = program.read_text(encoding="utf-8")
+    if text.count(NODE_NAME) != 1:
+        raise PluginError(f"{program.name}: {NODE_NAME} is not there once: look whether lunr still needs it.")
+    program.write_text(text.replace(NODE_NAME, f'{NODE_NAME}+","'), encoding="utf-8")
 
 
 def mathml(formula: str, block: bool, where: str) -> str:

@@ -15,6 +15,7 @@ from messages import refusal
 from rewind import optional_packages
 from rewind.encoders import base, frames
 from rewind.encoders.base import build_encoder, check_encoder
+from rewind.encoders.tiny import write_transformers
 from rewind.errors import RewindError
 from rewind.video.frames import resampled_indices
 
@@ -336,3 +337,17 @@ def test_a_package_that_a_model_needs_is_no_matter_of_a_network() -> None:
 
     with refusal("name: hub/model"):
         base.load_pretrained(keys("video_llm", "hub/model"), load, "Look for a network.")
+
+
+@pytest.mark.parametrize("encoder", ["transformers", "sentence_transformers", "video_llm"])
+def test_code_that_comes_with_a_model_is_not_run_and_nobody_is_asked(encoder, tmp_path, monkeypatch) -> None:
+    write_transformers(tmp_path / "model", "siglip")
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    config |= {"model_type": "theirs", "auto_map": {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}}
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    (tmp_path / "model/theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda *words: asked.append(words) or "y")
+    with refusal("name: model"):
+        build_encoder(keys(encoder, tmp_path / "model"))
+    assert not asked and not (tmp_path / "ran").exists()

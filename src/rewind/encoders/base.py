@@ -225,7 +225,11 @@ def require_cached_repository(encoding: Encoding, repository: str, names: list[s
 
 
 def load_pretrained(encoding: Encoding, load: Callable[[], T], remedy: str) -> T:
-    """What ``load`` returns; a failure of network, disk or files, or a missing package, becomes one sentence."""
+    """What ``load`` returns; a failure of network, disk or files, or a missing package, becomes one sentence.
+
+    ``load`` passes ``trust_remote_code=False``: by default transformers asks at a terminal whether code that comes with
+    a model is to be run.
+    """
     try:
         return load()
     except RewindError:
@@ -233,6 +237,11 @@ def load_pretrained(encoding: Encoding, load: Callable[[], T], remedy: str) -> T
     except Exception as error:  # what is raised depends on the library and on the hub's client
         reraise_system_error(error, encoding.name)
         reason = " ".join(str(error).split())[:300] or type(error).__name__
+        if "trust_remote_code" in reason:
+            raise RewindError(
+                f"name: {encoding.name}: its class is code that comes with the model, which Rewind does not run: load "
+                "it in an encoder of your own (docs/encoders.md), or bring its vectors (docs/bring-your-model.md)."
+            ) from None
         remedy = "Install it first." if isinstance(error, ImportError) else remedy
         raise RewindError(f"name: {encoding.name}: cannot be loaded ({reason}). {remedy}") from error
 

@@ -125,16 +125,16 @@ class Transformers(PairEncoder):
         self.encoding = encoding
         self.size, self.type, self.device = encoding.batch_size, torch_dtype(encoding.precision), default_device()
         self._pooled: dict[str, torch.Tensor] = {}  # output of X-CLIP's text tower by caption
-        source, revision = model_source(encoding)
+        source, hub = model_source(encoding)
         with base.collect_missing_weights() as missing:
             self.model = base.load_pretrained(
                 encoding,
-                lambda: library.AutoModel.from_pretrained(source, dtype=self.type, **revision),
+                lambda: library.AutoModel.from_pretrained(source, dtype=self.type, **hub),
                 NO_FILES_REMEDY,
             )
         self.model = self.model.eval().to(self.device)
         self.processor = base.load_pretrained(
-            encoding, lambda: library.AutoProcessor.from_pretrained(source, **revision), NO_FILES_REMEDY
+            encoding, lambda: library.AutoProcessor.from_pretrained(source, **hub), NO_FILES_REMEDY
         )
         text = prepare_captions(self.model.config.model_type, getattr(self.processor, "tokenizer", None))
         self.written = caption_writer(self.model.config.model_type, _options(encoding).text_prefix)
@@ -360,19 +360,19 @@ def _pixels_name(processed: Mapping[str, torch.Tensor], encoding: Encoding) -> s
 
 
 def model_source(encoding: Encoding) -> tuple[str, dict[str, Any]]:
-    """Where a model's files are, and its revision, as transformers' ``from_pretrained`` takes them."""
-    revision: dict[str, Any] = {"revision": encoding.revision} if encoding.revision else {}
-    return str(local_model_folder(encoding) or encoding.name), revision
+    """Where a model's files are, its revision, and that no code among them is run: arguments of ``from_pretrained``."""
+    hub: dict[str, Any] = {"trust_remote_code": False, **({"revision": encoding.revision} if encoding.revision else {})}
+    return str(local_model_folder(encoding) or encoding.name), hub
 
 
 def _towers_without_numbers(encoding: Encoding) -> Backbone:
-    library, (source, revision) = optional_packages.transformers(), model_source(encoding)
+    library, (source, hub) = optional_packages.transformers(), model_source(encoding)
     verbosity = library.logging.get_verbosity()
     library.logging.set_verbosity_error()  # a job that loads the model shows the library's messages
     try:
-        config = library.AutoConfig.from_pretrained(source, local_files_only=True, **revision)
+        config = library.AutoConfig.from_pretrained(source, local_files_only=True, **hub)
         with torch.device("cpu"):
-            processor = library.AutoProcessor.from_pretrained(source, local_files_only=True, **revision)
+            processor = library.AutoProcessor.from_pretrained(source, local_files_only=True, **hub)
         model = library.AutoModel.from_config(config).eval()
     except (OSError, ValueError):  # not on this machine yet
         return UnknownTowers()

@@ -109,8 +109,8 @@ class VideoLanguageModel(PairEncoder):
     def __init__(self, encoding: Encoding) -> None:
         library = optional_packages.transformers()
         self.encoding, self.options, self.device = encoding, _options(encoding), default_device()
-        source, revision = model_source(encoding)
-        keys = {"dtype": torch_dtype(encoding.precision), **revision}
+        source, hub = model_source(encoding)
+        keys = {"dtype": torch_dtype(encoding.precision), **hub}
         with base.collect_missing_weights() as missing:
             load = library.AutoModelForImageTextToText.from_pretrained
             model: Any = base.load_pretrained(encoding, lambda: load(source, **keys), NO_FILES_REMEDY)
@@ -121,7 +121,7 @@ class VideoLanguageModel(PairEncoder):
             )
         self.model: Any = model.eval().to(self.device)
         self.processor = base.load_pretrained(
-            encoding, lambda: library.AutoProcessor.from_pretrained(source, **revision), NO_FILES_REMEDY
+            encoding, lambda: library.AutoProcessor.from_pretrained(source, **hub), NO_FILES_REMEDY
         )
         if getattr(self.processor, "video_processor", None) is None and self.options.sees != "nothing":
             raise RewindError(f"name: {encoding.name}: {type(model).__name__} takes no clips; take a model of videos.")
