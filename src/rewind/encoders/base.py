@@ -237,7 +237,7 @@ def load_pretrained(encoding: Encoding, load: Callable[[], T], remedy: str) -> T
     except Exception as error:  # what is raised depends on the library and on the hub's client
         reraise_system_error(error, encoding.name)
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        if "trust_remote_code" in reason:
+        if "trust_remote_code" in str(error):
             raise RewindError(
                 f"name: {encoding.name}: its class is code that comes with the model, which Rewind does not run: load "
                 "it in an encoder of your own (docs/encoders.md), or bring its vectors (docs/bring-your-model.md)."
