@@ -1,6 +1,6 @@
 """How many kernels one training step starts, and how many bytes they read and write: counted, on any machine.
 
-    python benchmarks/step_kernels.py [--clips 16] [--frames 12] [--precision bf16] [--head meanP]
+    python benchmarks/step_kernels.py [--clips 16] [--frames 12] [--precision bf16] [--head meanP] …
 
 ViT-B/32 at 224 pixels with random weights, forward and backward to the gradients: with blocks as open_clip computes
 them, and as :mod:`rewind.models.autocast` does. What memory takes on a GPU is these bytes over its bandwidth, but for
@@ -57,8 +57,9 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=12)
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--head", default="meanP")
+    parser.add_argument("--architecture", default=real_step.ARCHITECTURE)
     options = parser.parse_args()
-    real_step.FRAMES = options.frames
+    real_step.FRAMES, real_step.ARCHITECTURE = options.frames, options.architecture
     counts = {}
     for name in ("open_clip", "rewind"):
         model, batch = real_step.example(real_step.PLAIN | {"head": options.head, "batch": options.clips})
@@ -66,7 +67,8 @@ def main() -> None:
             restore_blocks(model)
         with KernelCount() as counts[name]:
             exact_step(model, infonce, batch, None, precision=options.precision)
-    print(f"{options.head}, {options.clips} clips × {options.frames} frames, {options.precision}, on the CPU\n")
+    clips = f"{options.clips} clips × {options.frames} frames"
+    print(f"{options.architecture}, {options.head}, {clips}, {options.precision}, on the CPU\n")
     print("| operation | open_clip: kernels | GB | Rewind: kernels | GB |\n|---|---:|---:|---:|---:|")
     theirs, ours = counts.values()
     for name, size in (theirs.bytes | ours.bytes).most_common():

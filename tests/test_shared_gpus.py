@@ -32,6 +32,19 @@ with lease_gpus(1, lambda: ["GPU-a"], folder / "locks", poll=0.02, share_mb=shar
 """
 
 
+FOUR_RUNS = """
+dataset: shapes
+backbone: {architecture: config/models/tiny.json}
+frames: {max_frames: 2, size: 32}
+text: {tokenizer: words, max_words: 24}
+training: {epochs: 1, freeze: [], batch: {size: 8, captions: one}}
+methods: {meanP: {head: meanP}}
+seeds: [0, 1, 2, 3]
+sanity: null
+resources: {gpu_mem_mb: 4000}
+"""
+
+
 class Jobs:
     """Processes that each hold what they were given until they are told to end."""
 
@@ -184,15 +197,7 @@ def test_a_limit_of_one_gpu_starts_as_many_jobs_as_share_it(tmp_path, monkeypatc
     """torch sees no GPU here, says so and uses the CPU: what is leased, and how many jobs start, is real."""
     smi(tmp_path / "bin", monkeypatch)
     workflow = Workflow(tmp_path)
-    workflow.edit(
-        "config/studies/mini.yaml", "pretraining:\n  training: {epochs: 2, freeze: [], batch: {size: 16}}\n", ""
-    )
-    workflow.edit("config/studies/mini.yaml", "seeds: [0, 1]", "seeds: [0, 1]\nresources: {gpu_mem_mb: 4000}")
-    workflow.edit(
-        "config/studies/mini.yaml",
-        "sweep: {max_frames: [3, 4], method: seqLSTM, training: {epochs: 1}}\n",
-        "sweep: null\n",
-    )
+    (tmp_path / "config/studies/mini.yaml").write_text(FOUR_RUNS)
     said = workflow.run("trained", "--cores", "8", "--resources", "gpu=1")
     begun = [text for text in said.split("Execute ") if "rule train:" in text]
     assert max(text.count("rule train:") for text in begun) == 4

@@ -58,7 +58,7 @@ SMALLEST = {
     "benchmarks/evaluation.py": ["--heads", "xpool", "--queries", "4", "--out", "evaluation.csv"],
     "benchmarks/families.py": ["--only", "answer", "--seeds", "3", "--studies", "2", "--out", "families.csv"],
     "benchmarks/seeded_faults.py": ["--list"],
-    "benchmarks/step_kernels.py": ["--clips", "2", "--frames", "1"],
+    "benchmarks/step_kernels.py": ["--architecture", "ViT-S-32-alt", "--clips", "1", "--frames", "1"],
     "benchmarks/task_ranks.py": ["--repeats", "2"],
     "workflow/unlock.py": [],
 }
