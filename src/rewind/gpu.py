@@ -226,11 +226,10 @@ def _lock_gpus(
     memory: Callable[[], dict[str, GpuMemory]],
 ) -> dict[str, contextlib.ExitStack]:
     files = [_DeviceFiles(device, folder) for device in devices]
-    waiting = False
+    needed, waiting = (share_mb + CONTEXT_MB if share_mb else 0), False
     with contextlib.ExitStack() as queue:
         while True:
             sizes = memory() if share_mb and count == 1 else {}
-            needed = share_mb + CONTEXT_MB if share_mb else 0
             if shares := any(needed <= int(_USABLE * size.total) for name, size in sizes.items() if name in devices):
                 held = _take_share(files, needed, sizes)
             else:

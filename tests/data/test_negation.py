@@ -99,6 +99,7 @@ def test_recall_of_a_kind_is_that_of_a_plain_loop(tmp_path):
         (lambda table, labels: labels.pop(STANDARD[0]), "inputs.csv: row 5"),
         (lambda table, labels: labels.update({STANDARD[0]: ["8"]}), "labels.json"),
         (lambda table, labels: labels.update({STANDARD[0]: [True]}), "labels.json"),
+        (lambda table, labels: labels.update({STANDARD[0]: [""]}), "labels.json"),
         (lambda table, labels: table.clear(), "inputs.csv"),
         (lambda table, labels: table.__setitem__(slice(2, None), []), "inputs.csv"),
     ],

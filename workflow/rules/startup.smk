@@ -123,9 +123,10 @@ onstart:
     shares = [study.resources.shared_gpu_mb for study in STUDIES.values() if study.resources.gpus]
     if workflow.local_exec and shares and None not in shares:
         # `--resources gpu=4` stays a number of devices: the scheduler counts as many jobs as these take.
+        jobs_of_each = jobs_per_gpu(max(shares))
         for counted in (workflow.scheduler.global_resources, workflow.scheduler.resources):
             if "gpu" in counted:
-                counted["gpu"] *= jobs_per_gpu(max(shares))
+                counted["gpu"] *= jobs_of_each
     if settings:
         # Jobs of a group run one after another: side by side they would ask for a node each, and for all their memory.
         workflow.global_resources["nodes"] = 1

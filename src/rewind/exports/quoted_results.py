@@ -17,7 +17,7 @@ import pandas as pd
 from rewind.errors import RewindError, count_noun, label_fault
 from rewind.exports.mteb import task_name
 from rewind.io.files import write_spreadsheet
-from rewind.io.schema import json_type_name
+from rewind.io.schema import json_type_name, object_of
 from rewind.io.strict import read_user_json
 from rewind.tables.settings import SETTING_TITLES
 
@@ -55,12 +55,12 @@ def import_results(files: Sequence[Path], out: Path, asked: Asked) -> str:
     found: dict[tuple[str, str, str], tuple[Path, _Row]] = {}
     for path in files:
         for row in _read(path, asked):
-            first = found.setdefault(row[:3], (path, row))[0]
-            if found[row[:3]][1] is not row:
+            if first := found.get(row[:3]):
                 raise RewindError(
-                    f"{path}: {', '.join(row[:3])}: a number of it is in {first} too; give each file's method a "
+                    f"{path}: {', '.join(row[:3])}: a number of it is in {first[0]} too; give each file's method a "
                     "name of its own (--method)."
                 )
+            found[row[:3]] = (path, row)
     rows = [row for _, row in found.values()]
     write_spreadsheet(out, pd.DataFrame(rows, columns=list(_Row._fields)))
     methods = count_noun(len({(row.method, row.data_set) for row in rows}), "method")
@@ -85,13 +85,13 @@ def _read(path: Path, asked: Asked) -> list[_Row]:
 
 def _mteb_rows(path: Path, content: dict[str, Any], asked: Asked) -> Iterator[_Row]:
     task = _text(path, "task_name", content["task_name"])
-    scores = _mapping(path, "scores", content["scores"])
+    scores = object_of(content["scores"], f"{path}: scores")
     split = "test" if "test" in scores else next(iter(scores), "")
     entries = scores.get(split)
     if not isinstance(entries, list) or len(entries) != 1:
         count = len(entries) if isinstance(entries, list) else 0
         raise RewindError(f"{path}: scores.{split}: {count} subsets, where one is read; keep one.")
-    entry = _mapping(path, f"scores.{split}", entries[0])
+    entry = object_of(entries[0], f"{path}: scores.{split}")
     name = next((name for name in MTEB_SCORES if name in entry), "")
     if not name:
         raise RewindError(f"{path}: scores.{split}: none of {', '.join(MTEB_SCORES)} is there; name another file.")
@@ -113,15 +113,15 @@ def _mteb_model(path: Path) -> str:
 
 
 def _every_eval_ever_rows(path: Path, content: dict[str, Any], asked: Asked) -> Iterator[_Row]:
-    model = _mapping(path, "model_info", content.get("model_info"))
-    ours = _mapping(path, "eval_library", content.get("eval_library", {})).get("name") == "rewind"
+    model = object_of(content.get("model_info"), f"{path}: model_info")
+    ours = object_of(content.get("eval_library", {}), f"{path}: eval_library").get("name") == "rewind"
     results = content["evaluation_results"]
     if not isinstance(results, list):
         raise RewindError(f"{path}: evaluation_results: a list is needed, not {json_type_name(results)}.")
     for number, result in enumerate(results):
         where = f"evaluation_results[{number}]"
-        result = _mapping(path, where, result)
-        config = _mapping(path, f"{where}.metric_config", result.get("metric_config"))
+        result = object_of(result, f"{path}: {where}")
+        config = object_of(result.get("metric_config"), f"{path}: {where}.metric_config")
         named = _text(path, f"{where}.evaluation_name", result.get("evaluation_name"))
         metric = str(config.get("metric_id") or config.get("metric_name") or named)
         if not _FIRST_PLACE.fullmatch(metric) or (ours and named.endswith("item to text")):
@@ -129,9 +129,9 @@ def _every_eval_ever_rows(path: Path, content: dict[str, Any], asked: Asked) -> 
         most = 100 if config.get("metric_unit") == "percent" else config.get("max_score")
         if most not in (1, 100):
             raise RewindError(f"{path}: {where}.metric_config: max_score is neither 1 nor 100; correct the record.")
-        details = _mapping(path, f"{where}.score_details", result.get("score_details"))
+        details = object_of(result.get("score_details"), f"{path}: {where}.score_details")
         value = 100 / most * _number(path, f"{where}.score_details.score", details.get("score"), most)
-        data = _mapping(path, f"{where}.source_data", result.get("source_data", {}))
+        data = object_of(result.get("source_data", {}), f"{path}: {where}.source_data")
         titles = {f", {title}, text to item": setting for setting, title in SETTING_TITLES.items()}
         setting = next((setting for end, setting in titles.items() if ours and named.endswith(end)), "")
         data_set = str(data.get("source_id", "")) if ours else ""
@@ -161,12 +161,6 @@ def _row(path: Path, asked: Asked, data_set: str, method: str, setting: str, val
 
 
 # ---- Values of anybody's JSON --------------------------------------------------------------------------------------
-
-
-def _mapping(path: Path, key: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise RewindError(f"{path}: {key}: an object is needed, not {json_type_name(value)}.")
-    return value
 
 
 def _text(path: Path, key: str, value: Any) -> str:

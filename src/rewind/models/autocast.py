@@ -1,7 +1,7 @@
 """Transformer blocks under autocast: the same arithmetic in fewer kernels, each of which reads and writes less memory.
 
-On a GPU a step in bf16 spends more than half of its time on memory: in the activations between its products, not in the
-products. What autocast and ``nn.MultiheadAttention`` do there by default costs twice as much as is needed:
+Beside its products a step in bf16 reads and writes activations, which is what memory is for on a GPU. Autocast and
+``nn.MultiheadAttention`` do more of it than is needed (``benchmarks/step_kernels.py`` counts):
 
 - a norm of bf16 rows is a cast to float32, the norm, and a cast back, where torch's kernel can read bf16 and sum in
   float32 itself;
@@ -44,13 +44,6 @@ def quick_gelu_layers(x: Tensor, first: nn.Module, second: nn.Module) -> Tensor:
     return second(quick_gelu(first(x)))
 
 
-def layer_norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:
-    """A norm of rows that are in half precision already, whose result is, too."""
-    with torch.autocast(x.device.type, enabled=False):
-        weight, bias = (part.to(x.dtype) for part in (norm.weight, norm.bias))
-        return F.layer_norm(x, norm.normalized_shape, weight, bias, norm.eps)
-
-
 def shorten_blocks(tower: nn.Module) -> None:
     """Let the blocks of an open_clip transformer compute as this module says wherever autocast is on.
 
@@ -77,7 +70,12 @@ def _forward(
 
 
 def _norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:
-    return norm(x) if x.dtype == torch.float32 else layer_norm(norm, x)
+    """A norm; of rows that are in half precision already, without a cast to float32 and back."""
+    if x.dtype == torch.float32:
+        return norm(x)
+    with torch.autocast(x.device.type, enabled=False):
+        weight, bias = (part.to(x.dtype) for part in (norm.weight, norm.bias))
+        return F.layer_norm(x, norm.normalized_shape, weight, bias, norm.eps)
 
 
 def _attend(attention: nn.MultiheadAttention, x: Tensor, mask: Tensor | None) -> Tensor:

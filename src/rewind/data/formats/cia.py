@@ -147,17 +147,13 @@ class _Row(NamedTuple):
 
 def _read_texts(source: CiaSource, how_to_get: str = "") -> tuple[list[_Text], dict[str, Any]]:
     rows, repeated = _read_rows(source, how_to_get)
-    labels = read_user_json(source.labels, f"(`source.labels`). {how_to_get}")
-    if not isinstance(labels, dict):
-        raise RewindError(
-            f"{source.labels}: a JSON object is needed, id → list of matching ids, not {json_type_name(labels)}."
-        )
+    labels = read_labels(source.labels, how_to_get)
     texts = []
     for name, clips in _match_clips(rows, labels, source).items():
         row, parts = rows[name], _TEXT_ID.fullmatch(name)
         assert parts is not None  # _read_rows has checked it
-        own = sorted(_Clip(_safe_id(clip), rows[clip].value, rows[clip].where) for clip in clips)
-        texts.append(_Text(name, _safe_id(name), row.value, row.source, parts["triplet"], parts["suffix"], own))
+        own = sorted(_Clip(safe_id(clip), rows[clip].value, rows[clip].where) for clip in clips)
+        texts.append(_Text(name, safe_id(name), row.value, row.source, parts["triplet"], parts["suffix"], own))
     alone = [text.name for text in texts if not _distractors(text, texts, "chiral")]
     counts = {kind: [len(text.clips) for text in texts if text.source == kind] for kind in _named(source)}
     return texts, {
@@ -172,7 +168,8 @@ def _named(source: CiaSource) -> Sequence[str]:
     return source.sources or CIA_SOURCES
 
 
-def _safe_id(name: str) -> str:
+def safe_id(name: str) -> str:
+    """The id of an item or a text for file names, of the one in the authors' files."""
     # A suffix is appended because one would be cut off: names may end with a time in seconds, as in `AB12_3.5_7.2`.
     return item_id_from_file(f"{name}.mp4")
 
@@ -218,7 +215,7 @@ def _match_clips(rows: Mapping[str, _Row], labels: Mapping[str, Any], source: Ci
     matches: dict[str, list[str]] = {}
     texts: dict[str, str] = {}  # clip → its text
     for name in (name for name, row in rows.items() if row.modality == "text"):
-        matches[name] = _label_ids(labels, name, source)
+        matches[name] = label_ids(labels, name, source.labels)
         if not matches[name]:
             raise RewindError(f"{rows[name].where}: the text {name!r} has no clip in {source.labels}; delete the row.")
         for clip in matches[name]:
@@ -235,7 +232,7 @@ def _match_clips(rows: Mapping[str, _Row], labels: Mapping[str, Any], source: Ci
                 raise RewindError(f"{where}: the clip {clip!r} has the text {texts[clip]!r} too; a clip has one text.")
             texts[clip] = name
     for name in (name for name, row in rows.items() if row.modality == "video"):
-        own = _label_ids(labels, name, source)
+        own = label_ids(labels, name, source.labels)
         if len(own) > 1:
             raise RewindError(f"{source.labels}: entry {name!r}: {len(own)} texts are listed; a clip has one text.")
         if own != [texts.get(name)]:
@@ -245,15 +242,21 @@ def _match_clips(rows: Mapping[str, _Row], labels: Mapping[str, Any], source: Ci
     return matches
 
 
-def _label_ids(labels: Mapping[str, Any], name: str, source: CiaSource) -> list[str]:
+def read_labels(path: str, how_to_get: str) -> dict[str, Any]:
+    """The authors' file of labels (``source.labels``): id → matching ids, which :func:`label_ids` checks."""
+    labels = read_user_json(path, f"(`source.labels`). {how_to_get}")
+    if not isinstance(labels, dict):
+        raise RewindError(f"{path}: a JSON object is needed, id → list of matching ids, not {json_type_name(labels)}.")
+    return labels
+
+
+def label_ids(labels: Mapping[str, Any], name: str, path: str) -> list[str]:
     """The ids that match an id, each once; the files have numbers where an id consists of digits."""
     value = labels.get(name, [])
     ids = value if isinstance(value, list) else [value]
     for match in ids:
         if isinstance(match, bool) or not isinstance(match, str | int):
-            raise RewindError(
-                f"{source.labels}: entry {name!r}: a list of ids is needed, and it holds {json_type_name(match)}."
-            )
+            raise RewindError(f"{path}: entry {name!r}: a list of ids is needed, and it holds {json_type_name(match)}.")
     return list(dict.fromkeys(str(match) for match in ids))
 
 

@@ -22,12 +22,11 @@ from typing import Any, NamedTuple
 from rewind.config.dataset import Dataset, NegationSource
 from rewind.data.annotations import SPLITS, AnnotationBuilder, Annotations
 from rewind.data.dummy import SplitSizes, draw_clip, draw_picture, make_dummy_items
-from rewind.data.formats.cia import CIA_COLUMNS
-from rewind.data.formats.photos import item_id_from_file
+from rewind.data.formats.cia import CIA_COLUMNS, label_ids, read_labels, safe_id
 from rewind.errors import RewindError
 from rewind.io.files import write_json
-from rewind.io.schema import FILLED, Column, cell_fault, json_type_name, unknown_name
-from rewind.io.strict import read_user_csv, read_user_json
+from rewind.io.schema import FILLED, Column, cell_fault, unknown_name
+from rewind.io.strict import read_user_csv
 from rewind.registry import DUMMY_DATA, FORMATS
 
 GROUPS = {"text-standard": "standard", "text-negation": "negation"}
@@ -63,12 +62,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     """
     source: NegationSource = dataset.source
     items, texts, notes = _read_rows(source, dataset.how_to_get)
-    labels = read_user_json(source.labels, f"(`source.labels`). {dataset.how_to_get}")
-    if not isinstance(labels, dict):
-        raise RewindError(
-            f"{source.labels}: a JSON object is needed, id → list of matching ids, not {json_type_name(labels)}."
-        )
-    labels = {_plain(name): value for name, value in labels.items()}
+    labels = {_plain(name): value for name, value in read_labels(source.labels, dataset.how_to_get).items()}
     captions: dict[str, list[_Text]] = {name: [] for name in items}
     several = 0
     for name, text in texts.items():
@@ -78,7 +72,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
             captions[right].append(text)
     builder = AnnotationBuilder()
     for name, item in items.items():
-        added = builder.original(_safe_id(name), item.path, "test", _safe_id(name), item.where)
+        added = builder.original(safe_id(name), item.path, "test", safe_id(name), item.where)
         own_texts = captions[name]
         builder.describe(added, [text.words for text in own_texts], "test", [text.group for text in own_texts])
     files = {"file": str(source.inputs), "labels": str(source.labels)}
@@ -120,25 +114,18 @@ def _read_rows(source: NegationSource, how_to_get: str) -> tuple[dict[str, _Item
 def _items_of(
     name: str, text: _Text, labels: Mapping[str, Any], items: Mapping[str, _Item], source: NegationSource
 ) -> list[str]:
-    """The items that a text is right for, each once; the file has numbers where an id consists of digits."""
-    value, where = labels.get(name, []), f"{source.labels}: entry {name!r}"
-    ids = value if isinstance(value, list) else [value]
-    for item in ids:
-        if isinstance(item, bool) or not isinstance(item, str | int):
-            raise RewindError(f"{where}: a list of ids is needed, and it holds {json_type_name(item)}.")
-        if _plain(str(item)) not in items:
-            raise RewindError(f"{where}: {unknown_name('the item', str(item), items, str(source.inputs), 'id')}.")
+    """The items that a text is right for, each once."""
+    ids = [_plain(item) for item in label_ids(labels, name, source.labels)]
+    if unknown := [item for item in ids if item not in items]:
+        said = unknown_name("the item", unknown[0], items, str(source.inputs), "id")
+        raise RewindError(f"{source.labels}: entry {name!r}: {said}.")
     if not ids:
         raise RewindError(f"{text.where}: the text {name!r} has no item in {source.labels}; delete the row.")
-    return list(dict.fromkeys(_plain(str(item)) for item in ids))
+    return list(dict.fromkeys(ids))
 
 
 def _plain(text: str) -> str:
     return " ".join(text.split())
-
-
-def _safe_id(name: str) -> str:
-    return item_id_from_file(f"{name}.mp4")
 
 
 # ---- Dummy data ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from rewind.tables.settings import SETTING_TITLES
 QUOTED = "quoted"
 
 
-@dataclass(frozen=True)
+@dataclass
 class QuotedMethod:
     """A method's numbers on a data set, by setting, in percent."""
 

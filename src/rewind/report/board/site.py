@@ -72,8 +72,7 @@ class Board:
     ``groups`` are those of :func:`rewind.report.board.ranking.rank_cells`, ``titles`` those of data sets, ``columns``
     are in order of data sets, settings and directions, ``over_data_sets`` those of
     :func:`rewind.report.board.tasks.ranks_over_data_sets`, ``quoted`` those given and those of the studies, and
-    ``names`` are those of the studies, with their source where
-    two have one name.
+    ``names`` are those of the studies, with their source where two have one name.
     """
 
     def __init__(self, studies: Sequence[BoardStudy], quoted: Sequence[QuotedMethod] = ()) -> None:

@@ -130,7 +130,7 @@ class _CardReader:
             metrics=metrics,
             methods=self.methods(keys["methods"]),
             own_metrics=self.own_metrics(keys["own_metrics"]),
-            quoted=tuple(self.quoted(row, keys["dataset"]) for row in self.rows(keys["quoted"], "quoted")),
+            quoted=tuple(self.quoted(row, keys["dataset"]) for row in self.rows(keys["quoted"], "quoted", "methods")),
         )
 
     def methods(self, content: Any) -> dict[str, MethodCard]:
@@ -150,7 +150,7 @@ class _CardReader:
         return cards
 
     def own_metrics(self, content: Any) -> tuple[str, ...]:
-        return tuple(self.text(name, "own_metrics") for name in self.rows(content, "own_metrics"))
+        return tuple(self.text(name, "own_metrics") for name in self.rows(content, "own_metrics", "names"))
 
     def quoted(self, content: Any, dataset: str) -> QuotedMethod:
         row = self.mapping(content, "quoted")
@@ -164,10 +164,10 @@ class _CardReader:
         label, source = (self.text(row[key], f"quoted.{key}") for key in ("label", "source"))
         return QuotedMethod(label, dataset, source, values)
 
-    def rows(self, value: Any, key: str) -> list[Any]:
-        if not isinstance(value, list | tuple) or len(value) > MAX_METHODS:
-            raise self.fault(key, f"not a list of at most {MAX_METHODS}")
-        return list(value)
+    def rows(self, value: Any, key: str, noun: str) -> list[Any]:
+        if not isinstance(value, list) or len(value) > MAX_METHODS:
+            raise self.fault(key, f"not a list of at most {MAX_METHODS} {noun}")
+        return value
 
     def mapping(self, value: Any, key: str) -> dict[str, Any]:
         if not isinstance(value, dict):
