@@ -194,7 +194,7 @@ ENCODERS = Registry(
     "rewind.encoders",
     "encoder",
     ("encoding",),
-    ("build", "encode_texts", "encode_clips", "encode_files", "score"),
+    ("build", "encode_texts", "encode_clips", "encode_composed", "encode_files", "score"),
 )
 FORMATS = Registry("FORMATS", "format", "rewind.data.formats", "source.format", ("dataset", "sources"), ("read",))
 # Not a hook of the format: what its decorator names is code of every stage that reads annotations.

@@ -13,7 +13,7 @@ from rewind.encoders import tiny
 
 TEXT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 TEXT |= {"num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id": None}
-LLAVA_CHAT = tiny._QWEN_CHAT.replace("<|vision_start|><|video_pad|><|vision_end|>", "<video>\\n")
+LLAVA_CHAT = tiny._QWEN_CHAT.replace("<|vision_start|><|{{ part.type }}_pad|><|vision_end|>", "<video>\\n")
 TEXT_FIRST_CHAT = (
     "{% for message in messages %}{% for part in message.content if part.type == 'text' %}{{ part.text }}{% endfor %}"
     "{% for part in message.content if part.type == 'video' %}<|vision_start|><|video_pad|><|vision_end|>{% endfor %}"

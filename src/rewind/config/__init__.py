@@ -6,6 +6,7 @@
 from rewind.config.dataset import (
     ActivitynetSource,
     CiaSource,
+    ComposedSource,
     Dataset,
     DidemoSource,
     EmojiSource,
@@ -38,6 +39,7 @@ __all__ = [
     "ActivitynetSource",
     "Backbone",
     "CiaSource",
+    "ComposedSource",
     "Dataset",
     "DidemoSource",
     "EmojiSource",

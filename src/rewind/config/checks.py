@@ -26,6 +26,7 @@ def study_dataset_faults(study: Study, dataset: Dataset) -> list[str]:
         *_split_faults(study, dataset),
         *_vector_faults(study, dataset),
         *_clip_faults(study, dataset),
+        *_query_faults(study, dataset),
         *(fault for analysis in load_analyses(study) for fault in analysis.dataset_faults(study, dataset)),
         *_input_faults(study, dataset),
         *_pretraining_faults(study),
@@ -108,6 +109,27 @@ def _clip_faults(study: Study, dataset: Dataset) -> Iterator[str]:
                 f"methods.{name}.{what} looks at clips, but config/datasets/{dataset.name}.yaml sets clips: false; set "
                 "it to true, or provide vectors or scores (model: vectors, model: scores)"
             )
+
+
+def _query_faults(study: Study, dataset: Dataset) -> Iterator[str]:
+    """Methods that read texts alone, where queries show a clip too; and a key that is only for such queries."""
+    where = f"config/datasets/{dataset.name}.yaml (format: {dataset.source.format})"
+    for name, method in study.methods.items():
+        if not dataset.composed:
+            if method.by_name and method.options.get("query", "both") != "both":
+                yield f"methods.{name}.options.query: queries of {where} are texts alone; remove the key"
+        elif (
+            method.rerank
+            or method.options.get("encoder") == "video_llm"
+            or not (method.precomputed or method.model == "chance")
+        ):
+            yield (
+                f"methods.{name}.model: queries of {where} show a clip besides a text, which {method.model} "
+                f"{'with rerank or pair scores ' if method.precomputed else ''}does not see; take model: vectors with "
+                "an encoder of vectors, or provide vectors or scores"
+            )
+    if dataset.composed and "foils" in study.evaluation.probes:
+        yield f"evaluation.probes: foils are false captions, and queries of {where} are a clip and a text; remove it"
 
 
 def _input_faults(study: Study, dataset: Dataset) -> Iterator[str]:

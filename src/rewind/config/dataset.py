@@ -410,6 +410,24 @@ class NegationSource(SourceConfig):
         return [self.inputs, self.labels]
 
 
+class ComposedSource(SourceConfig):
+    """Queries of a clip and a text that says what is to be different in it, as TARA's authors list them.
+
+    >>> keys = {"inputs": "inputs-test.csv", "labels": "labels-test.json", "videos": "clips"}
+    >>> ComposedSource(format="composed", **keys).part
+    'covr-webvid'
+    """
+
+    format: Literal["composed"] = required_field("The files of inputs and labels that `cia` reads, too.")
+    inputs: str = required_field("The CSV `nuanced_retrieval_inputs-{val,test}.csv`; other parts are not read.")
+    labels: str = required_field("The JSON file `nuanced_retrieval_labels-{val,test}.json`: id → list of matching ids.")
+    videos: str = required_field("Folder of the clips, those of queries too, named `<value>.<any video suffix>`.")
+    part: str = config_field("covr-webvid", "The `source` of its rows.", min_length=1)
+
+    def files(self) -> list[str]:
+        return [self.inputs, self.labels]
+
+
 class FoilsSource(SourceConfig):
     """Clips with true captions and foils, as benchmarks of caption matching list them.
 
@@ -672,6 +690,7 @@ BuiltInSource = (
     | InternvidSource
     | CiaSource
     | NegationSource
+    | ComposedSource
     | FoilsSource
     | MsrvttSource
     | MsvdSource
@@ -881,6 +900,11 @@ class Dataset(ConfigModel, affects="data"):
         return getattr(self.source, "items", "videos")
 
     @property
+    def composed(self) -> bool:
+        """Whether a query shows a clip besides its text."""
+        return isinstance(self.source, ComposedSource)
+
+    @property
     def media(self) -> Video | Image:
         """How the source files are normalised."""
         return self.image if self.items == "images" else self.video
@@ -892,6 +916,7 @@ class Dataset(ConfigModel, affects="data"):
             return "holds vectors"
         if self.items == "images":
             return "holds images"
-        if isinstance(self.source, EmojiSource | InternvidSource | CiaSource | NegationSource | FoilsSource):
+        undescribed = EmojiSource | InternvidSource | CiaSource | NegationSource | ComposedSource | FoilsSource
+        if isinstance(self.source, undescribed):
             return f"(format: {self.source.format}) has no reverse captions"
         return "" if self.reverse else "sets reverse: false"

@@ -16,6 +16,9 @@ SCORING_OPTIONS = ("score", "captions", "items", "inverse_temperature")
 LOCAL_PREFIX = "local-dir:"  # open_clip's prefix for a model in a local folder
 
 
+QueryParts = Literal["both", "text", "frame"]
+
+
 class EncoderOptions(ConfigModel, affects="run"):
     """A model by name, its frames and its numbers, as a study gives them."""
 
@@ -52,6 +55,12 @@ class EncoderOptions(ConfigModel, affects="run"):
         affects="nothing",
     )
     precision: Literal["fp32", "fp16", "bf16"] = config_field("fp32", "Numbers that the model computes with.")
+    query: QueryParts = config_field(
+        "both",
+        "Of data whose queries show a clip (`format: composed`), what the model gets of a query: `both` its frame and "
+        "its text, or, as a baseline, only one.",
+        legacy_default="both",
+    )
     encoder_options: dict[str, Any] = config_field(
         {},
         "Further options of the encoder. Of a method with `rerank`, an option may have a value for each seed, "

@@ -24,6 +24,8 @@ from rewind.io.strict import read_user_text
 from rewind.registry import FORMATS
 
 SPLITS = ("train", "valid", "test")
+SHOWN_SPLIT = "shown"  # of clips that only queries show: they are prepared, and in no gallery
+QUERY_COLUMNS = ("shown_id", "query_text")
 TWIN_SUFFIX = "_rev"
 MAX_NOTE_EXAMPLES = 50  # ids, captions or files that a note or a report lists
 MAX_ID_CHARACTERS = 200
@@ -46,7 +48,8 @@ class Annotations:
             vectors also has ``path``: its picture, relative to its results folder, or empty.
         captions: one row per caption: ``video_id``, ``caption``, ``caption_id`` (unique, disjoint from item ids),
             ``split``. A column ``group`` is optional: what a caption is about, empty for nothing; results are then also
-            shown group by group.
+            shown group by group. So are :data:`QUERY_COLUMNS`, of queries that show a clip: the item, which may be of
+            the split :data:`SHOWN_SPLIT`, and what is to be different in it; the caption then has both, in words.
     """
 
     items: pd.DataFrame
@@ -126,8 +129,10 @@ def select_originals(annotations: Annotations, path: str) -> Annotations:
         fault = unknown_name("the item_id", unknown[0], known, "the annotations", "line") if unknown else ""
         raise RewindError(f"only: {path}: {fault or 'no item id in it; give one item id per line'}.")
     original_ids = items["item_id"].where(is_original, items["item_id"].str.removesuffix(TWIN_SUFFIX))
-    rows = items[original_ids.isin(selected)]
-    captions = annotations.captions[annotations.captions["video_id"].isin(rows["item_id"])]
+    is_selected = original_ids.isin(selected)
+    captions = annotations.captions[annotations.captions["video_id"].isin(items["item_id"][is_selected])]
+    shown = captions.get(QUERY_COLUMNS[0], pd.Series(dtype=str))
+    rows = items[is_selected | items["item_id"].isin(shown)]
     notes = annotations.notes | {"only": {"file": path, "originals": len(selected), "of": int(is_original.sum())}}
     return Annotations(rows.reset_index(drop=True), captions.reset_index(drop=True), notes)
 
@@ -290,7 +295,14 @@ def reading_sentences(notes: Mapping[str, Any]) -> list[str]:
             left_out.append(start + ", ".join(parts))
         if parts := [f"{text!r} ({count:,})" for text, count in note.get("captions_like_no_value", {}).items()]:
             odd.append(start + ", ".join(parts))
-    return [f"{what}: {'; '.join(parts)}" for what, parts in found.items() if parts]
+    sentences = [f"{what}: {'; '.join(parts)}" for what, parts in found.items() if parts]
+    test = notes.get("splits", {}).get("test", {})
+    if "queries_of_gallery_clips" in test:
+        sentences.append(
+            f"Captions are queries: a clip, of which the middle frame is shown, and what is to be different in it; "
+            f"{test['queries_of_gallery_clips']:,} of {test['queries']:,} show a clip that is searched too"
+        )
+    return sentences
 
 
 def _count_captions_per_item(parts: list[pd.DataFrame]) -> dict[str, int]:

@@ -10,9 +10,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from rewind.data.annotations import CAPTION_BLOCK_ROWS, MAX_NOTE_EXAMPLES, SPLITS, TWIN_SUFFIX, Annotations, is_among
+from rewind.data.annotations import (
+    CAPTION_BLOCK_ROWS,
+    MAX_NOTE_EXAMPLES,
+    QUERY_COLUMNS,
+    SPLITS,
+    TWIN_SUFFIX,
+    Annotations,
+    is_among,
+)
 from rewind.errors import RewindError
 from rewind.hashing import sha256_hex
 from rewind.io.files import read_csv, write_csv, write_csv_parts, write_json
@@ -32,7 +41,7 @@ class SplitTables(NamedTuple):
     """The usable items and captions of a split."""
 
     items: pd.DataFrame  # rows of items.csv with a usable clip
-    captions: pd.DataFrame  # their captions: video_id, caption, caption_id
+    captions: pd.DataFrame  # their captions: video_id, caption, caption_id, and QUERY_COLUMNS of queries with a clip
     left_out: dict[str, int]  # numbers of items and captions that are left out because their clip is unusable
 
 
@@ -48,7 +57,8 @@ def write_captions(
     """Write ``captions/<name>_{train,valid,test,test_origin}.csv``, ``items.csv`` and ``captions/report.json``.
 
     Captions of unusable clips stay in the CSVs; whether a clip is usable is the ``status`` in ``items.csv``.
-    ``test_origin`` has the captions of test items that are not reversed. Paths are relative to ``folder``, the
+    ``test_origin`` has the captions of test items that are not reversed. Queries that show a clip have
+    :data:`QUERY_COLUMNS` too, and are usable if that clip is. Paths are relative to ``folder``, the
     dataset's results folder; ``suffix`` is that of the normalised files, ``digest`` that of :func:`clips_digest`.
 
     The video report has one row per original: ``item_id``, ``status`` (``ok`` or not), ``reason`` and, if there,
@@ -61,16 +71,20 @@ def write_captions(
     folder = Path(folder)
     items = _with_status(annotations.items, report, suffix)
     originals = set(items["item_id"][items["reversed"] == 0])
+    columns = [*CAPTION_COLUMNS, *(name for name in QUERY_COLUMNS if name in annotations.captions)]
     for split in (*SPLITS, ORIGIN_SPLIT):
         blocks = _caption_blocks(annotations.captions, split, originals)
-        write_csv_parts(_captions_path(folder, name, split), (block[CAPTION_COLUMNS] for block in blocks))
+        write_csv_parts(_captions_path(folder, name, split), (block[columns] for block in blocks))
     is_same = (items["split"] == "test") & (items[SAME_ITEM_COLUMN] != "")
     write_csv(folder / "items.csv", items[[*ITEM_COLUMNS, *([SAME_ITEM_COLUMN] if is_same.any() else [])]])
+    usable = set(items["item_id"][items["status"] == USABLE_STATUS])
     content = {
         "dataset": name,
         "digest": digest,
         "splits": {
-            split: _count_split(_rows_of_split(items, split), _caption_blocks(annotations.captions, split, originals))
+            split: _count_split(
+                _rows_of_split(items, split), _caption_blocks(annotations.captions, split, originals), usable
+            )
             for split in SPLITS
         },
         "annotations": annotations.notes,
@@ -83,8 +97,8 @@ def load_split(folder: Path, name: str, split: str) -> SplitTables:
     """Usable items and captions of ``train``, ``valid``, ``test`` or ``test_origin``, in the order of their files."""
     folder = Path(folder)
     path = _captions_path(folder, name, split)
-    items = _rows_of_split(read_csv(folder / "items.csv"), split)
-    captions = read_csv(path)
+    all_items = read_csv(folder / "items.csv")
+    items, captions = _rows_of_split(all_items, split), read_csv(path)
     unknown = captions.index[~is_among(captions["video_id"], items["item_id"])]
     if len(unknown):
         row, video = unknown[0], captions["video_id"][unknown[0]]
@@ -93,8 +107,27 @@ def load_split(folder: Path, name: str, split: str) -> SplitTables:
         )
     usable = items[items["status"] == USABLE_STATUS]
     usable_captions = captions[is_among(captions["video_id"], usable["item_id"])]
+    if QUERY_COLUMNS[0] in captions:
+        shown = all_items["item_id"][all_items["status"] == USABLE_STATUS]
+        usable_captions = usable_captions[is_among(usable_captions[QUERY_COLUMNS[0]], shown)]
     left_out = {"items": len(items) - len(usable), "captions": len(captions) - len(usable_captions)}
     return SplitTables(usable.reset_index(drop=True), usable_captions.reset_index(drop=True), left_out)
+
+
+class Query(NamedTuple):
+    """What a query of composed retrieval says, and the prepared clip of which it shows the middle frame."""
+
+    text: str
+    clip: Path
+
+
+def read_queries(folder: Path, captions: pd.DataFrame) -> list[Query]:
+    """The queries of a split's captions, in their order; none where they show no clip."""
+    if QUERY_COLUMNS[0] not in captions:
+        return []
+    paths = read_csv(Path(folder) / "items.csv").set_index("item_id")["path"]
+    shown, texts = (captions[name] for name in QUERY_COLUMNS)
+    return [Query(text, folder / paths[item]) for item, text in zip(shown, texts, strict=True)]
 
 
 def _captions_path(folder: Path, name: str, split: str) -> Path:
@@ -155,11 +188,14 @@ def _caption_blocks(captions: pd.DataFrame, split: str, originals: set[str]) -> 
         yield block[in_split & is_among(block["video_id"], originals)] if split == ORIGIN_SPLIT else block[in_split]
 
 
-def _count_split(items: pd.DataFrame, captions: Iterator[pd.DataFrame]) -> dict[str, Any]:
+def _count_split(items: pd.DataFrame, captions: Iterator[pd.DataFrame], usable_ids: set[str]) -> dict[str, Any]:
     usable = items[items["status"] == USABLE_STATUS]
     unusable = items[items["status"] != USABLE_STATUS]
-    usable_ids = set(usable["item_id"])
-    counts = [(len(block), int(is_among(block["video_id"], usable_ids).sum())) for block in captions]
+    clips = ["video_id", QUERY_COLUMNS[0]]  # of a caption; both must be usable
+    counts = [
+        (len(block), int(np.logical_and.reduce([is_among(block[c], usable_ids) for c in clips if c in block]).sum()))
+        for block in captions
+    ]
     return {
         "originals": int((items["reversed"] == 0).sum()),
         "originals_usable": int((usable["reversed"] == 0).sum()),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from rewind.config.dataset import Dataset
-from rewind.data.annotations import MAX_NOTE_EXAMPLES
+from rewind.data.annotations import MAX_NOTE_EXAMPLES, SHOWN_SPLIT
 from rewind.errors import RewindError, first_lines
 from rewind.hashing import content_key, sha256_of
 
@@ -30,7 +30,7 @@ def shared_clusters(items: pd.DataFrame) -> list[str]:
     >>> shared_clusters(pd.DataFrame(columns | {"reversed": [0, 0]}))
     ["  the cluster 'film' is in train ('v1') and test ('v2')"]
     """
-    originals = items[items["reversed"] == 0]
+    originals = items[(items["reversed"] == 0) & (items["split"] != SHOWN_SPLIT)]
     firsts = originals.drop_duplicates(["cluster_id", "split"])  # one item of a cluster represents each split
     shared = firsts[firsts["cluster_id"].duplicated(keep=False)]
     lines = []
@@ -61,7 +61,7 @@ def shared_sources(rows: pd.DataFrame) -> dict[str, str]:
     as a whole. A pair has one line.
     """
     owners: dict[str, list[_FileOwner]] = {}  # by the file's real path
-    for row in rows.itertuples():
+    for row in rows[rows["split"] != SHOWN_SPLIT].itertuples():  # a query may show a clip that it looks for
         for path in filter(None, (row.source, row.reversed_source)):
             owners.setdefault(os.path.realpath(path), []).append(_FileOwner(row.item_id, row.split, path))
     lines: dict[str, str] = {}

@@ -51,6 +51,7 @@ class Encoder:
     # What else the run's record keeps: the commit of a model on the hub, its preprocessing, its context.
     facts: dict[str, Any] = {}  # noqa: RUF012 - never changed in place
     packages: tuple[str, ...] = ()  # distributions whose versions the record keeps
+    composes = False  # whether it reads a picture and a text together, by `encode_composed`
 
     def encode_texts(self, texts: list[str]) -> EncoderOutput:
         """Vectors of captions, in their order."""
@@ -64,6 +65,13 @@ class Encoder:
         """Vectors of clips, each uint8 RGB (T, H, W, 3) at the size of the prepared clip, in their order.
 
         A clip and its twin come in one call: the twin shows the same pictures in opposite order.
+        """
+        raise NotImplementedError
+
+    def encode_composed(self, texts: list[str], pictures: list[np.ndarray]) -> EncoderOutput:
+        """Vectors of queries that are a picture, uint8 RGB (H, W, 3), and a text that says what is to be different.
+
+        Only models with ``composes`` are asked; of others a query is a mean (:mod:`rewind.encoders.composed`).
         """
         raise NotImplementedError
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from rewind.config.encoders import Encoding
-from rewind.data.captions import load_split
+from rewind.data.captions import Query, load_split, read_queries
 from rewind.data.score_matrix import write_scores
 from rewind.distributed import World, join_process_group
 from rewind.encoders import shards
@@ -29,6 +29,7 @@ from rewind.encoders.base import (
     explain_out_of_memory,
     scores_pairs,
 )
+from rewind.encoders.composed import encode_queries, query_note
 from rewind.encoders.frames import batched, count_mirrored_clips, group_families, mirror_notes, read_families_ahead
 from rewind.encoders.shards import EncodedShard
 from rewind.errors import RewindError
@@ -54,7 +55,8 @@ def make_test_vectors(keys: Encoding, data: Path, dataset: str, folder: Path, co
     """
     split = load_split(data, dataset, "test")
     texts = list(dict.fromkeys(split.captions["caption"]))  # equal captions are encoded once
-    work = _ShardedEncoding(keys, folder / ".state", code, threads)
+    queries = dict(zip(split.captions["caption"], read_queries(data, split.captions), strict=False))
+    work = _ShardedEncoding(keys, folder / ".state", code, threads, queries)
     with join_process_group() as world:
         work.run(texts, group_twins(split.items, data), world)
         world.any(False)  # a barrier: rank 0 joins the shards when all ranks have written theirs
@@ -93,8 +95,9 @@ def make_foil_vectors(keys: Encoding, captions: Path, foils: Path, result: Path)
 class _ShardedEncoding:
     """The shards of a data set: lists them, finds the finished ones, and encodes the others."""
 
-    def __init__(self, keys: Encoding, state: Path, code: str, threads: int) -> None:
+    def __init__(self, keys: Encoding, state: Path, code: str, threads: int, queries: Mapping[str, Query]) -> None:
         self.keys, self.state, self.code, self.threads = keys, state, code, threads
+        self.queries = queries  # caption → what it shows and asks; empty where captions are texts alone
         self.parts: dict[str, list[Path]] = {"captions": [], "items": []}
         self.signatures: dict[Path, str] = {}
         self.texts: list[str] = []
@@ -106,7 +109,8 @@ class _ShardedEncoding:
         text_shards, clip_shards = list(batched(texts, CAPTIONS_PER_SHARD)), list(batched(clips, CLIPS_PER_SHARD))
         files = stable_hash([shards.file_identity(path) for path in self.keys.files()])
         for n, shard in enumerate(text_shards):
-            self._add("captions", n, [files, shard])
+            shown = [shards.file_identity(str(self.queries[text].clip)) for text in shard if self.queries]
+            self._add("captions", n, [files, shard, *shown])
         for n, families in enumerate(clip_shards):
             clips_of_shard = [clip for family in families for clip in family]
             identities = [(clip.item_id, clip.reversed, shards.file_identity(clip.path)) for clip in clips_of_shard]
@@ -162,6 +166,11 @@ class _ShardedEncoding:
 
     def _texts(self, texts: list[str], progress: Progress) -> EncodedShard:
         encoder, began, outputs = self.encoder, time.monotonic(), []
+        if scores_pairs(encoder) and self.queries:
+            raise RewindError(
+                f"name: {self.keys.name}: scores a caption and a clip together, and queries of this data set show a "
+                "clip themselves; take a model of vectors."
+            )
         if scores_pairs(encoder):
             progress.advance(len(texts))
             # Captions are read together with clips; rows without numbers stand for their vectors.
@@ -169,14 +178,20 @@ class _ShardedEncoding:
         else:
             for batch in batched(texts, self.keys.batch_size):
                 with explain_out_of_memory():
-                    outputs.append(encoder.encode_texts(batch))
+                    outputs.append(self._encode_captions(encoder, batch))
                 progress.advance(len(batch))
             shard = shards.make_vector_shard(
                 [_shorten(text) for text in texts], _concatenate(outputs), f"{self.keys.name}, captions"
             )
         count = getattr(encoder, "cut", None)  # encoders of the user's own may lack this method
-        shard.facts = self._facts(began) | {"texts": len(texts), "cut": count(texts) if count else None}
+        said = [self.queries[text].text for text in texts] if self.queries else texts
+        shard.facts = self._facts(began) | {"texts": len(texts), "cut": count(said) if count else None}
         return shard
+
+    def _encode_captions(self, encoder: Encoder, texts: list[str]) -> EncoderOutput:
+        if not self.queries:
+            return encoder.encode_texts(texts)
+        return encode_queries(encoder, [self.queries[text] for text in texts], self.keys.query)
 
     def _clips(self, clips: list[ClipGroup], progress: Progress) -> EncodedShard:
         encoder, began, mirrors = self.encoder, time.monotonic(), 0
@@ -211,7 +226,7 @@ class _ShardedEncoding:
     def _facts(self, began: float) -> dict[str, Any]:
         return {
             "seconds": time.monotonic() - began,
-            "notes": list(self.encoder.notes),
+            "notes": [*self.encoder.notes, *([query_note(self.encoder, self.keys)] if self.queries else [])],
             "encoder": dict(self.encoder.facts),
             "packages": list(self.encoder.packages),
         }

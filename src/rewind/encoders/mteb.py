@@ -21,7 +21,7 @@ from rewind.config.base import ConfigModel, config_field, read_options
 from rewind.config.encoders import Encoding
 from rewind.encoders import base, padding
 from rewind.encoders.base import Encoder, EncoderOutput
-from rewind.encoders.frames import default_device
+from rewind.encoders.frames import default_device, to_pil_images
 from rewind.errors import RewindError
 from rewind.registry import ENCODERS
 from rewind.video.frames import open_frames, resampled_indices
@@ -105,6 +105,7 @@ class Mteb(Encoder):
         if encoding.frames == "model":
             self.notes = [OWN_CODE_NOTE]
         self.task = _retrieval_task()
+        self.composes = "image" in meta.modalities
         # The tolerance of bf16, since a loader may choose that precision.
         if (effect := padding.batch_effect(self._encode_one_batch)) > padding.BATCH_EFFECT_TOLERANCE["bf16"]:
             self.notes.append(f"a caption's vector depends on the others of its batch, by {effect:.2g} of its length")
@@ -114,6 +115,10 @@ class Mteb(Encoder):
 
     def encode_clips(self, clips: list[np.ndarray]) -> EncoderOutput:
         return self._encode([{"video": FrameDecoder(clip, self.speed)} for clip in clips], "document")
+
+    def encode_composed(self, texts: list[str], pictures: list[np.ndarray]) -> EncoderOutput:
+        pairs = zip(to_pil_images(pictures), texts, strict=True)
+        return self._encode([{"image": picture, "text": text} for picture, text in pairs], "query")
 
     def encode_files(self, paths: list[Any]) -> EncoderOutput:
         """Vectors of whole clips: the model's own sampler sees every frame."""

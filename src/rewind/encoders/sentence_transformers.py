@@ -17,7 +17,14 @@ from rewind.config.encoders import Encoding
 from rewind.encoders import base, padding, transformers
 from rewind.encoders.base import Encoder, EncoderOutput, local_model_folder
 from rewind.encoders.caption_text import UNKNOWN, UNKNOWN_NOTE, caption_writer, prepare_captions
-from rewind.encoders.frames import FRAMES_AVERAGED_NOTE, batched, default_device, mean_frame_features, torch_dtype
+from rewind.encoders.frames import (
+    FRAMES_AVERAGED_NOTE,
+    batched,
+    default_device,
+    mean_frame_features,
+    to_pil_images,
+    torch_dtype,
+)
 from rewind.errors import RewindError
 from rewind.registry import ENCODERS
 
@@ -102,6 +109,7 @@ class SentenceTransformers(Encoder):
             )
         modalities = set(getattr(self.model, "modalities", []))
         self.video = "video" in modalities
+        self.composes = {"image", "message"} <= modalities  # both in one message
         if "text" not in modalities or not modalities & {"image", "video"}:
             raise RewindError(
                 f"name: {encoding.name}: embeds {', '.join(sorted(modalities)) or 'nothing known'}; a model of "
@@ -174,6 +182,12 @@ class SentenceTransformers(Encoder):
         if not self.video:
             return mean_frame_features(clips, self.encode_pictures, self.size)
         return np.concatenate([self._encode_clip_batch(batch) for batch in batched(clips, self.size)])
+
+    def encode_composed(self, texts: list[str], pictures: list[np.ndarray]) -> EncoderOutput:
+        pairs = zip(to_pil_images(pictures), texts, strict=True)
+        # The picture first, as in the prompts of TARA and of Qwen3-VL-Embedding.
+        queries = [{"image": picture, "text": text} for picture, text in pairs]
+        return self._encode(self.model.encode_query, queries, self.texts)
 
     def encode_pictures(self, frames: list[np.ndarray]) -> np.ndarray:
         """Features (n, D) of pictures uint8 (H, W, 3)."""

@@ -135,8 +135,8 @@ def _videoprism(folder: Path, library: Any, size: Size) -> tuple[Any, Any]:
 
 _QWEN_WORDS = ["<|endoftext|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 _QWEN_CHAT = (
-    "{% for message in messages %}{{ message.role }}: {% for part in message.content %}{% if part.type == 'video' %}"
-    "<|vision_start|><|video_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}{% endfor %}<|im_end|>\n"
+    "{% for message in messages %}{{ message.role }}: {% for part in message.content %}{% if part.type == 'text' %}"
+    "{{ part.text }}{% else %}<|vision_start|><|{{ part.type }}_pad|><|vision_end|>{% endif %}{% endfor %}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 )
 

@@ -67,6 +67,8 @@ def export_tasks(name: str, out: Path, copy: bool = False, config: Path = Path("
         raise RewindError(f"{folder / 'items.csv'}: missing; prepare the data first (`{prepare_command(folder)}`).")
     verify_files_below(folder, "items.csv", "captions/*.csv")
     items, captions, _ = load_split(folder, dataset.name, "test")
+    if dataset.composed:
+        raise RewindError(f"{name}: its queries show a clip besides a text, for which MTEB's tasks here have no place.")
     clips = _clip_files(folder, items, out if copy else None)
     settings = settings or _possible_settings(items, captions)
     revision = stable_hash(captions.to_numpy().tolist(), items[["item_id", "reversed"]].to_numpy().tolist())

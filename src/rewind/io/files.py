@@ -47,7 +47,7 @@ SAVE_AS_UTF8 = "save it as UTF-8"
 _MAX_REASON_CHARACTERS = 200  # of a library's message
 # Columns of Rewind's own CSVs that are text whatever they look like.
 _TEXT_COLUMNS = frozenset(
-    {"caption", "path", "split", "status", "reason", "source", "reversed_source", "method", "setting"}
+    {"caption", "query_text", "path", "split", "status", "reason", "source", "reversed_source", "method", "setting"}
 )
 # Texts that a spreadsheet takes for formulas. Leading apostrophes count too, so that a text which already has one can
 # be told apart from one that was escaped.

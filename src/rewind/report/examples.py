@@ -84,6 +84,7 @@ def _evenly_spaced(positions: np.ndarray, count: int) -> np.ndarray:
 _CAPTION_WIDTH, _CLIP_GAP, _SCORE_HEIGHT, _LINE_HEIGHT, _PAGE_EDGE, _FOOT_HEIGHT = 1.65, 0.09, 0.27, 0.135, 0.05, 0.2
 _NOTE_LINE_HEIGHT, _NOTE_LETTERS_PER_LINE = 0.13, 108
 _LETTERS_PER_LINE, _MAX_CAPTION_LINES = 26, 8
+_SHOWN_WIDTH = 0.6  # of the picture that a query shows
 
 
 def retrieval_examples(
@@ -96,8 +97,9 @@ def retrieval_examples(
 
     Args:
         queries: dicts with ``caption``, ``rank`` of the truth (1-based, a half under ties), ``kind`` (its outcome in
-            words, may be missing) and ``hits``, best first: dicts with ``image`` (uint8 [H, W, 3], or [T, H, W, 3], a
-            strip of T frames), ``score``, ``truth`` (whether this is the true item), ``twin`` (whether its twin).
+            words, may be missing), ``shown`` (uint8 [H, W, 3], the picture of a query that has one) and ``hits``, best
+            first: dicts with ``image`` (uint8 [H, W, 3], or [T, H, W, 3], a strip of T frames), ``score``, ``truth``
+            (whether this is the true item), ``twin`` (whether its twin).
         score: what the numbers are, printed once at the foot.
         note: how the queries were chosen, printed above them.
 
@@ -148,10 +150,13 @@ class _QueryRow:
         self.images = [_strip_image(hit["image"], number, j) for j, hit in enumerate(self.hits)]
         self.lines = _wrap_caption(str(query["caption"]), number)
         self.kind = str(query.get("kind", "")).upper()
+        self.shown = None if query.get("shown") is None else _strip_image(query["shown"], number, 0)
         has_truth = any(hit.get("truth") for hit in self.hits)
         self.rank = "" if has_truth else f"true item at rank {_rank_text(query['rank'])}"
         picture_height = max((side * image.shape[0] / image.shape[1] for image in self.images), default=side)
         text_height = _LINE_HEIGHT * (len(self.lines) + 1.5 * bool(self.rank) + 1.1 * bool(self.kind))
+        self.shown_height = 0.0 if self.shown is None else _SHOWN_WIDTH * self.shown.shape[0] / self.shown.shape[1]
+        text_height += self.shown_height + _CLIP_GAP * (self.shown is not None)
         self.height = max(picture_height + _SCORE_HEIGHT, text_height + _CLIP_GAP)
 
     def draw(self, fig: Figure, top: float, side: float) -> None:
@@ -165,6 +170,13 @@ class _QueryRow:
         fig.text(x, y, "\n".join(self.lines), fontsize=8, linespacing=1.2, **plain)
         below = y - _LINE_HEIGHT * (len(self.lines) + 0.4) / height
         fig.text(x, below, self.rank, fontsize=7.5, fontweight="bold", **plain)
+        if self.shown is not None:
+            below -= (1.5 * _LINE_HEIGHT * bool(self.rank) + self.shown_height) / height
+            axes = fig.add_axes((x, below, _SHOWN_WIDTH / width, self.shown_height / height))
+            axes.imshow(self.shown, interpolation="antialiased", aspect="auto")
+            axes.set(xticks=[], yticks=[])
+            axes.grid(visible=False)
+            style.frame_clip(axes, False, False)
         for column, (hit, image) in enumerate(zip(self.hits, self.images, strict=True)):
             x_inches = _PAGE_EDGE + _CAPTION_WIDTH + column * (side + _CLIP_GAP) + _CLIP_GAP
             image_height = side * image.shape[0] / image.shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pandas as pd
 from PIL import Image, ImageDraw
 
 from rewind.config.report import Figures
-from rewind.data.captions import load_split
+from rewind.data.captions import load_split, read_queries
 from rewind.data.readers import NpzArchive
 from rewind.data.score_matrix import fill_missing_scores, open_scores
 from rewind.errors import RewindError
@@ -29,7 +30,7 @@ from rewind.report.examples import (
     twin_choices,
 )
 from rewind.report.explorer import ScoredSplit, make_query_view, search_results
-from rewind.video.frames import sample_clip
+from rewind.video.frames import middle_frame, sample_clip
 from rewind.video.shards import refuse_outside
 
 STRIP_FRAMES = 3  # frames shown of a clip
@@ -136,9 +137,13 @@ def _draw_examples(
     (results,) = search_results([view], scores, split, TOP_HITS)
     kinds = classify_outcomes(ranks["higher"].to_numpy(), ranks["ties"].to_numpy(), results.margin)
     chosen_rows = choose_examples(kinds, count)
-    drawn = []
+    drawn, queries = [], read_queries(data, split.captions)
     for query_row in chosen_rows:
         header = {"kind": OUTCOME_TITLES[kinds[query_row]], "rank": float(ranks["rank"].iloc[query_row])}
+        if queries:
+            clip = queries[view.queries[query_row]].clip
+            refuse_outside(os.path.relpath(clip, data), data.parent, data / "items.csv")
+            header["shown"] = middle_frame(clip)
         caption = split.captions.iloc[view.queries[query_row]]["caption"]
         hits = [_describe_hit(data, split, view, query_row, item, scores, size) for item in results.top[query_row]]
         drawn.append(header | {"caption": caption, "hits": hits})

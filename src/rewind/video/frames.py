@@ -259,6 +259,15 @@ def open_frames(path: str | Path) -> FrameReader:
     return _PackedImage(path, content) if path.suffix in NORMALISED_IMAGE_SUFFIXES else open_video(path, content)
 
 
+def middle_frame(path: str | Path) -> np.ndarray:
+    """The frame uint8 RGB (H, W, 3) in the middle of a normalised clip: of n, the n // 2-th counted from 0.
+
+    Queries of composed retrieval show it, as in TARA's evals/covr.py (bpiyush/TARA@75357f1).
+    """
+    reader = open_frames(path)
+    return reader.read(np.array([len(reader) // 2]))[0]
+
+
 def open_file_frames(path: str | Path) -> FrameReader:
     """Open a file that is a normalised clip, or a normalised image as a clip of one frame."""
     path = Path(path)

@@ -278,7 +278,7 @@ def _encoder_options(options: ConfigValues, name: str, notes: list[str]) -> Conf
     if Encoding(**encoder_options).local() is not None or options["encoder"] == RANDOM_ENCODER:
         return {key: value for key, value in options.items() if key not in ("captions", "items")}
     notes.append(f"methods.{name}: random vectors stand in for {options['encoder']} {options['name']}")
-    frames = {key: options[key] for key in ("max_frames", "sampling", "rate", "score") if key in options}
+    frames = {key: options[key] for key in ("max_frames", "sampling", "rate", "query", "score") if key in options}
     return {"encoder": RANDOM_ENCODER, "name": options["name"]} | frames
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from rewind.config.dataset import CIA_SOURCES, CiaSource, Dataset
+from rewind.config.dataset import CIA_SOURCES, CiaSource, ComposedSource, Dataset, NegationSource
 from rewind.data.annotations import MAX_NOTE_EXAMPLES, SPLITS, AnnotationBuilder, Annotations
 from rewind.data.dummy import SplitSizes, draw_clip, make_dummy_items
 from rewind.data.formats.photos import item_id_from_file
@@ -182,7 +182,7 @@ def _read_rows(source: CiaSource, how_to_get: str) -> tuple[dict[str, _Row], int
         if cells["nuance"] != "time" or cells["source"] not in _named(source):
             continue
         name, where = cells["id"], f"{source.inputs}: row {number}"
-        row = _Row(where, " ".join(cells["value"].split()), cells["source"], cells["modality"])
+        row = _Row(where, plain_text(cells["value"]), cells["source"], cells["modality"])
         if fault := _row_fault(name, row):
             raise RewindError(f"{where}: {fault}.")
         first = rows.setdefault(name, row)
@@ -258,6 +258,79 @@ def label_ids(labels: Mapping[str, Any], name: str, path: str) -> list[str]:
         if isinstance(match, bool) or not isinstance(match, str | int):
             raise RewindError(f"{path}: entry {name!r}: a list of ids is needed, and it holds {json_type_name(match)}.")
     return list(dict.fromkeys(str(match) for match in ids))
+
+
+# ---- Other parts of the two files ------------------------------------------------------------------------------------
+
+
+class PartRow(NamedTuple):
+    """A row of another part of the file of inputs."""
+
+    where: str  # file and row
+    value: str
+    modality: str
+
+
+def read_part(
+    source: NegationSource | ComposedSource, modalities: Mapping[str, Column], how_to_get: str
+) -> tuple[dict[str, PartRow], int]:
+    """Rows of ``source.part`` by id, and the number of rows that only repeat another one.
+
+    ``modalities`` says what the ``value`` of each is. White space at the ends of ids and values, and how much there is,
+    does not count: ids of texts are the texts, some with a blank at an end in one file and not in the other.
+
+    Raises:
+        RewindError: naming file and row, for an empty cell, an unknown modality, a path that leaves the folder, or an
+            id that two rows use for different things; where a modality has no row.
+    """
+    rows: dict[str, PartRow] = {}
+    repeated, kinds = 0, Column(filled=True, choices=tuple(modalities))
+    for number, cells in read_user_csv(source.inputs, CIA_COLUMNS, f"(`source.inputs`). {how_to_get}"):
+        if cells["source"] != source.part:
+            continue
+        name, value = plain_text(cells["id"]), plain_text(cells["value"])
+        row = PartRow(f"{source.inputs}: row {number}", value, cells["modality"])
+        filled = modalities.get(row.modality, FILLED)
+        checked = (("id", name, FILLED), ("modality", row.modality, kinds), ("value", value, filled))
+        if fault := next(filter(None, (cell_fault(*cell) for cell in checked)), ""):
+            raise RewindError(f"{row.where}: {fault}.")
+        first = rows.setdefault(name, row)
+        if first[1:] != row[1:]:
+            raise RewindError(f"{row.where}: the id {name!r} means something else in {first.where}; rename one.")
+        repeated += first is not row
+    if missing := sorted(set(modalities) - {row.modality for row in rows.values()}):
+        raise RewindError(
+            f"{source.inputs}: no row has the modality {missing[0]!r} and the source {source.part!r}; name the "
+            "authors' file nuanced_retrieval_inputs, or another `source.part`."
+        )
+    return rows, repeated
+
+
+def read_part_labels(
+    source: NegationSource | ComposedSource, rows: Mapping[str, PartRow], modality: str, how_to_get: str
+) -> dict[str, list[str]]:
+    """The items that are right for each query of a part, each once; ``modality`` is that of items.
+
+    Raises:
+        RewindError: for an item that has no row, or a query without an item.
+    """
+    labels = {plain_text(name): value for name, value in read_labels(source.labels, how_to_get).items()}
+    items = [name for name, row in rows.items() if row.modality == modality]
+    known, right = set(items), {}
+    for name in (name for name, row in rows.items() if row.modality != modality):
+        own = list(dict.fromkeys(map(plain_text, label_ids(labels, name, source.labels))))
+        if unknown := [item for item in own if item not in known]:
+            said = unknown_name("the item", unknown[0], items, str(source.inputs), "id")
+            raise RewindError(f"{source.labels}: entry {name!r}: {said}.")
+        if not own:
+            raise RewindError(f"{rows[name].where}: the text {name!r} has no item in {source.labels}; delete the row.")
+        right[name] = own
+    return right
+
+
+def plain_text(text: str) -> str:
+    """A text without white space at its ends, and with single blanks inside."""
+    return " ".join(text.split())
 
 
 # ---- Dummy data ------------------------------------------------------------------------------------------------------
