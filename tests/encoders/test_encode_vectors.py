@@ -259,7 +259,7 @@ def test_several_processes_share_the_shards(data: Path, model: Path, whole: Path
     monkeypatch.setattr(shards, "write_shard", lambda path, *rest: (written.append(path.name), write(path, *rest)))
     counts = []
     for rank in (1, 0):
-        work = job._ShardedEncoding(keys("open_clip", model), tmp_path / ".state", "code", 1)
+        work = job._ShardedEncoding(keys("open_clip", model), tmp_path / ".state", "code", 1, {})
         work.run(texts, job.group_twins(split.items, data), World(rank, 2))
         counts.append(len(written))
     assert len(written) == len(set(written)) == len(texts) + 3 and counts[0] in (2, 3)

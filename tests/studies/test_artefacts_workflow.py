@@ -9,6 +9,9 @@ import pandas as pd
 import pytest
 
 from mini_study import Workflow
+from rewind.config import Dataset, load_dataset
+from rewind.data.groups import read_groups
+from rewind.workflow.queries import known_annotations
 
 pytestmark = pytest.mark.workflow
 
@@ -61,6 +64,15 @@ def test_captions_are_in_thirds_by_how_much_their_clips_change_when_reversed(fin
     assert by_group.size().tolist() == [8, 8, 8]
     little, much, some = by_group.max()["changes little when reversed"], by_group.min(), by_group
     assert little <= much["changes some"] <= some.max()["changes some"] <= much["changes much when reversed"]
+
+
+def test_the_groups_that_were_made_are_a_file_that_others_can_name(finished: Workflow) -> None:
+    made = finished.folder / "results/data/shapes/captions/groups.csv"
+    keys = load_dataset("shapes", finished.folder / "config/datasets").model_dump()
+    keys["source"]["clips"] = {"train": 24, "valid": 6, "test": 12}
+    dataset = Dataset.model_validate(keys | {"groups": str(made)})
+    found = read_groups(dataset, known_annotations(dataset, finished.folder / "results"))
+    pd.testing.assert_frame_equal(found, pd.read_csv(made), check_dtype=False)
 
 
 def test_sources_are_counted_in_the_report_of_the_data_set(finished: Workflow) -> None:
