@@ -27,13 +27,11 @@ from rewind.data.dummy import SplitSizes, draw_clip, make_dummy_items
 from rewind.data.formats.photos import item_id_from_file
 from rewind.errors import RewindError
 from rewind.io.files import write_json
-from rewind.io.schema import FILLED, TEXT, Column, Schema, cell_fault, json_type_name, unknown_name
+from rewind.io.schema import FILLED, TEXT, Column, Schema, cell_fault, json_type_name, one_of, unknown_name
 from rewind.io.strict import read_user_csv, read_user_json
 from rewind.registry import DUMMY_DATA, FORMATS
 
-# Ids are not checked for white space here: those of other nuances are captions, and some end with a blank.
 CIA_COLUMNS = Schema(dict.fromkeys(("id", "value", "nuance", "source", "modality"), TEXT), others=True)
-_MODALITY = Column(filled=True, choices=("text", "video"))
 CIA_SETTINGS = ("chiral", "static", "all")
 _TEXT_ID = re.compile(r"(?P<triplet>.+)_(?P<suffix>0\.0|1\.0)")
 
@@ -138,13 +136,6 @@ def _in_turns(texts: Sequence[_Text]) -> Iterator[tuple[_Text, _Clip]]:
 # ---- The two files ---------------------------------------------------------------------------------------------------
 
 
-class _Row(NamedTuple):
-    where: str
-    value: str
-    source: str
-    modality: str
-
-
 def _read_texts(source: CiaSource, how_to_get: str = "") -> tuple[list[_Text], dict[str, Any]]:
     rows, repeated = _read_rows(source, how_to_get)
     labels = read_labels(source.labels, how_to_get)
@@ -168,49 +159,21 @@ def _named(source: CiaSource) -> Sequence[str]:
     return source.sources or CIA_SOURCES
 
 
-def safe_id(name: str) -> str:
-    """The id of an item or a text for file names, of the one in the authors' files."""
-    # A suffix is appended because one would be cut off: names may end with a time in seconds, as in `AB12_3.5_7.2`.
-    return item_id_from_file(f"{name}.mp4")
-
-
-def _read_rows(source: CiaSource, how_to_get: str) -> tuple[dict[str, _Row], int]:
+def _read_rows(source: CiaSource, how_to_get: str) -> tuple[dict[str, Row], int]:
     """Rows of the sources by id, and the number of rows that only repeat another one."""
-    rows: dict[str, _Row] = {}
-    repeated = 0
-    for number, cells in read_user_csv(source.inputs, CIA_COLUMNS, f"(`source.inputs`). {how_to_get}"):
-        if cells["nuance"] != "time" or cells["source"] not in _named(source):
-            continue
-        name, where = cells["id"], f"{source.inputs}: row {number}"
-        row = _Row(where, plain_text(cells["value"]), cells["source"], cells["modality"])
-        if fault := _row_fault(name, row):
-            raise RewindError(f"{where}: {fault}.")
-        first = rows.setdefault(name, row)
-        if first[1:] != row[1:]:
-            raise RewindError(f"{where}: the id {name!r} means something else in {first.where}; rename one.")
-        repeated += first is not row
+    rows, repeated = read_rows(source.inputs, _named(source), {"text": FILLED, "video": CLIP}, how_to_get)
+    for name, row in rows.items():
+        if row.modality == "text" and not _TEXT_ID.fullmatch(name):
+            raise RewindError(
+                f"{row.where}: the text's id {name!r} must be <triplet>_0.0 or <triplet>_1.0; correct it."
+            )
     found = {row.source for row in rows.values()}
     if missing := [kind for kind in source.sources or () if kind not in found]:
         raise RewindError(f"{source.inputs}: no row has the source {missing[0]!r}; remove it from `source.sources`.")
-    if not rows:
-        raise RewindError(
-            f"{source.inputs}: no row has the nuance 'time' and one of the sources {', '.join(CIA_SOURCES)}; name the "
-            "authors' file nuanced_retrieval_inputs."
-        )
     return rows, repeated
 
 
-def _row_fault(name: str, row: _Row) -> str:
-    within = Column(filled=True, within="`source.videos`") if row.modality == "video" else FILLED
-    cells = (("id", name, FILLED), ("modality", row.modality, _MODALITY), ("value", row.value, within))
-    if fault := next(filter(None, (cell_fault(*cell) for cell in cells)), ""):
-        return fault
-    if row.modality == "text" and not _TEXT_ID.fullmatch(name):
-        return f"the text's id {name!r} must be <triplet>_0.0 or <triplet>_1.0; correct it"
-    return ""
-
-
-def _match_clips(rows: Mapping[str, _Row], labels: Mapping[str, Any], source: CiaSource) -> dict[str, list[str]]:
+def _match_clips(rows: Mapping[str, Row], labels: Mapping[str, Any], source: CiaSource) -> dict[str, list[str]]:
     """Text → its clips, each once. That every clip names the text that lists it is checked."""
     matches: dict[str, list[str]] = {}
     texts: dict[str, str] = {}  # clip → its text
@@ -242,6 +205,15 @@ def _match_clips(rows: Mapping[str, _Row], labels: Mapping[str, Any], source: Ci
     return matches
 
 
+# ---- What all parts of the two files share ---------------------------------------------------------------------------
+
+
+def safe_id(name: str) -> str:
+    """The id of an item or a text for file names, of the one in the authors' files."""
+    # A suffix is appended because one would be cut off: names may end with a time in seconds, as in `AB12_3.5_7.2`.
+    return item_id_from_file(f"{name}.mp4")
+
+
 def read_labels(path: str, how_to_get: str) -> dict[str, Any]:
     """The authors' file of labels (``source.labels``): id → matching ids, which :func:`label_ids` checks."""
     labels = read_user_json(path, f"(`source.labels`). {how_to_get}")
@@ -260,36 +232,37 @@ def label_ids(labels: Mapping[str, Any], name: str, path: str) -> list[str]:
     return list(dict.fromkeys(str(match) for match in ids))
 
 
-# ---- Other parts of the two files ------------------------------------------------------------------------------------
-
-
-class PartRow(NamedTuple):
-    """A row of another part of the file of inputs."""
+class Row(NamedTuple):
+    """A row of the file of inputs."""
 
     where: str  # file and row
     value: str
+    source: str
     modality: str
 
 
-def read_part(
-    source: NegationSource | ComposedSource, modalities: Mapping[str, Column], how_to_get: str
-) -> tuple[dict[str, PartRow], int]:
-    """Rows of ``source.part`` by id, and the number of rows that only repeat another one.
+CLIP = Column(filled=True, within="`source.videos`")  # the value of an item: its file
+
+
+def read_rows(
+    path: str, sources: Sequence[str], modalities: Mapping[str, Column], how_to_get: str
+) -> tuple[dict[str, Row], int]:
+    """Rows of some ``source`` by id, and the number of rows that only repeat another one.
 
     ``modalities`` says what the ``value`` of each is. White space at the ends of ids and values, and how much there is,
-    does not count: ids of texts are the texts, some with a blank at an end in one file and not in the other.
+    does not count: some ids are captions, with a blank at an end in one file and not in the other.
 
     Raises:
         RewindError: naming file and row, for an empty cell, an unknown modality, a path that leaves the folder, or an
             id that two rows use for different things; where a modality has no row.
     """
-    rows: dict[str, PartRow] = {}
+    rows: dict[str, Row] = {}
     repeated, kinds = 0, Column(filled=True, choices=tuple(modalities))
-    for number, cells in read_user_csv(source.inputs, CIA_COLUMNS, f"(`source.inputs`). {how_to_get}"):
-        if cells["source"] != source.part:
+    for number, cells in read_user_csv(path, CIA_COLUMNS, f"(`source.inputs`). {how_to_get}"):
+        if cells["source"] not in sources:
             continue
         name, value = plain_text(cells["id"]), plain_text(cells["value"])
-        row = PartRow(f"{source.inputs}: row {number}", value, cells["modality"])
+        row = Row(f"{path}: row {number}", value, cells["source"], cells["modality"])
         filled = modalities.get(row.modality, FILLED)
         checked = (("id", name, FILLED), ("modality", row.modality, kinds), ("value", value, filled))
         if fault := next(filter(None, (cell_fault(*cell) for cell in checked)), ""):
@@ -300,14 +273,14 @@ def read_part(
         repeated += first is not row
     if missing := sorted(set(modalities) - {row.modality for row in rows.values()}):
         raise RewindError(
-            f"{source.inputs}: no row has the modality {missing[0]!r} and the source {source.part!r}; name the "
-            "authors' file nuanced_retrieval_inputs, or another `source.part`."
+            f"{path}: no row has the modality {missing[0]!r} and the source {one_of(sources)}; name the authors' file "
+            "nuanced_retrieval_inputs, or another source."
         )
     return rows, repeated
 
 
 def read_part_labels(
-    source: NegationSource | ComposedSource, rows: Mapping[str, PartRow], modality: str, how_to_get: str
+    source: NegationSource | ComposedSource, rows: Mapping[str, Row], modality: str, how_to_get: str
 ) -> dict[str, list[str]]:
     """The items that are right for each query of a part, each once; ``modality`` is that of items.
 

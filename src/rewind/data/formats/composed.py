@@ -24,13 +24,11 @@ import pandas as pd
 from rewind.config.dataset import ComposedSource, Dataset
 from rewind.data.annotations import QUERY_COLUMNS, SHOWN_SPLIT, SPLITS, AnnotationBuilder, Annotations
 from rewind.data.dummy import SplitSizes, draw_clip, make_dummy_items
-from rewind.data.formats.cia import CIA_COLUMNS, PartRow, plain_text, read_part, read_part_labels, safe_id
+from rewind.data.formats.cia import CIA_COLUMNS, CLIP, Row, plain_text, read_part_labels, read_rows, safe_id
 from rewind.errors import RewindError
 from rewind.io.files import write_json
-from rewind.io.schema import FILLED, TEXT, Column, cell_fault
+from rewind.io.schema import FILLED, TEXT, cell_fault
 from rewind.registry import DUMMY_DATA, FORMATS
-
-_CLIP = Column(filled=True, within="`source.videos`")
 
 
 class _Query(NamedTuple):
@@ -48,7 +46,8 @@ def read(dataset: Dataset, sources: str) -> Annotations:
             query that no clip answers, or labels with an unknown clip; if the part has no clips or no queries.
     """
     source: ComposedSource = dataset.source
-    rows, repeated = read_part(source, {"video": _CLIP, "video-text": TEXT}, dataset.how_to_get)
+    kinds = {"video": CLIP, "video-text": TEXT}
+    rows, repeated = read_rows(source.inputs, [source.part], kinds, dataset.how_to_get)
     labels = read_part_labels(source, rows, "video", dataset.how_to_get)
     queries = {name: _read_query(rows[name]) for name in labels}
     asked: dict[str, list[_Query]] = {name: [] for name, row in rows.items() if row.modality == "video"}
@@ -78,7 +77,7 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     return Annotations(found.items, captions, found.notes)
 
 
-def _read_query(row: PartRow) -> _Query:
+def _read_query(row: Row) -> _Query:
     try:
         value = ast.literal_eval(row.value)  # numbers, texts, lists and dictionaries alone: nothing is called
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -90,7 +89,7 @@ def _read_query(row: PartRow) -> _Query:
             f"{row.where}: 'value' must be a dictionary with texts 'video' and 'text', as Python writes it; correct it."
         )
     query = _Query(plain_text(clip), plain_text(text))
-    cells = (("video", query.clip, _CLIP), ("text", query.text, FILLED))
+    cells = (("video", query.clip, CLIP), ("text", query.text, FILLED))
     if fault := next(filter(None, (cell_fault(*cell) for cell in cells)), ""):
         raise RewindError(f"{row.where}: {fault}.")
     return query

@@ -21,9 +21,9 @@ from typing import Any
 from rewind.config.dataset import Dataset, NegationSource
 from rewind.data.annotations import SPLITS, AnnotationBuilder, Annotations
 from rewind.data.dummy import SplitSizes, draw_clip, draw_picture, make_dummy_items
-from rewind.data.formats.cia import CIA_COLUMNS, read_part, read_part_labels, safe_id
+from rewind.data.formats.cia import CIA_COLUMNS, CLIP, read_part_labels, read_rows, safe_id
 from rewind.io.files import write_json
-from rewind.io.schema import FILLED, Column
+from rewind.io.schema import FILLED
 from rewind.registry import DUMMY_DATA, FORMATS
 
 GROUPS = {"text-standard": "standard", "text-negation": "negation"}
@@ -48,8 +48,8 @@ def read(dataset: Dataset, sources: str) -> Annotations:
     """
     source: NegationSource = dataset.source
     modality = "image" if source.items == "images" else "video"
-    kinds = {modality: Column(filled=True, within="`source.videos`"), **dict.fromkeys(GROUPS, FILLED)}
-    rows, repeated = read_part(source, kinds, dataset.how_to_get)
+    kinds = {modality: CLIP, **dict.fromkeys(GROUPS, FILLED)}
+    rows, repeated = read_rows(source.inputs, [source.part], kinds, dataset.how_to_get)
     labels = read_part_labels(source, rows, modality, dataset.how_to_get)
     captions: dict[str, list[tuple[str, str]]] = {name: [] for name, row in rows.items() if row.modality == modality}
     for name, right in labels.items():
