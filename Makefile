@@ -21,7 +21,7 @@ FIELD := msrvtt didemo activitynet lsmdc vatex youcook2
 EVERY := $(patsubst config/studies/%.yaml,%,$(wildcard config/studies/*.yaml))
 REHEARSED ?= $(filter-out heads_demo direction_demo direction_rtime tara_rtime translator_ablation cosine_gap_demo stamps sanw_stamps models_rtime siglip_rtime negation video_llm_demo video_llm_rtime $(FIELD),$(EVERY))
 
-.PHONY: help demo $(STUDIES) models_demo encoders_demo video_llm_demo gpu-check test test-workflows messages seeded-faults lowest golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
+.PHONY: help demo $(STUDIES) models_demo encoders_demo video_llm_demo gpu-check bytecode test test-workflows messages seeded-faults lowest golden rulegraphs rehearse rehearse-studies rehearse-by-turns slurm-check s3-check s3-check-short published lint hooks format docs site clean
 .DELETE_ON_ERROR:
 
 help:
@@ -75,8 +75,12 @@ MINUTES ?= 10
 gpu-check: $(VENV)/.ready
 	$(BIN)/rewind doctor --gpu --minutes $(MINUTES) --json results/gpu.json $(FLAGS)
 
+# Of the library, for the thousands of processes that tests start: where Python is told to write none, each would compile it.
+bytecode: $(VENV)/.ready-dev
+	@$(BIN)/python -m compileall -q src
+
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
-TESTED := $(VENV)/.ready-dev $(VENV)/.ready-towers $(VENV)/.ready-models
+TESTED := $(VENV)/.ready-dev $(VENV)/.ready-towers $(VENV)/.ready-models bytecode
 
 test: $(TESTED)
 	$(PYTEST) -m 'not slow and not workflow'
@@ -107,7 +111,7 @@ rehearse:
 	$(BIN)/rewind rehearse rtime --full --json results/rehearsal/rtime.json
 
 # It also fails where a job looks at a file that its rule does not declare; with WATCH=--all-rules where a rule had no job.
-rehearse-studies: $(VENV)/.ready-towers $(VENV)/.ready-models
+rehearse-studies: $(VENV)/.ready-towers $(VENV)/.ready-models bytecode
 	$(BIN)/python tests/support/undeclared.py $(WATCH) $(BIN)/rewind rehearse $(REHEARSED) --json results/rehearsal/studies.json
 
 # A quarter of them, another one for the next commit: what CI runs.

@@ -53,9 +53,7 @@ class Workflow:
         for name in ("workflow", "config", "profiles", "src", "Snakefile"):
             source = ROOT / name
             copy = shutil.copytree if source.is_dir() else shutil.copy2
-            copy(
-                source, folder / name, **({"ignore": shutil.ignore_patterns("__pycache__")} if source.is_dir() else {})
-            )
+            copy(source, folder / name)  # bytecode too: with the time of its source it holds until that is edited
         (folder / "config/studies/mini.yaml").write_text(MINI)
         (folder / "config/config.yaml").write_text(
             "studies: [mini]\noverrides:\n  datasets.shapes.source.clips: {train: 12, valid: 4, test: 6}\n"

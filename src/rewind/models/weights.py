@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from rewind.config import Backbone as BackboneKeys
 from rewind.errors import RewindError
@@ -99,10 +100,35 @@ def shapes_only() -> Iterator[None]:
     """
     before = SHAPES_ONLY.set(True)
     try:
-        with torch.device("meta"):
+        with _NoValues(), torch.device("meta"):
             yield
     finally:
         SHAPES_ONLY.reset(before)
+
+
+class _NoValues(TorchFunctionMode):
+    """Leaves out what only sets values, where tensors have none.
+
+    Nothing is computed on the device "meta", but for the shape of a result torch asks definitions in Python, whose
+    first use imports its compiler, sympy and more: 861 modules, a second and more, when a workflow is read anew.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensor = args[0] if args else kwargs.get("tensor")
+        if func in (torch.rand, torch.randn) and kwargs.get("device") == torch.device("meta"):
+            return torch.empty(*args, **kwargs)
+        if isinstance(tensor, Tensor) and tensor.is_meta:
+            if func in _INITIALISERS:
+                return tensor
+            if func is Tensor.mul and isinstance(args[1], int | float) and tensor.is_floating_point():
+                return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        return func(*args, **kwargs)
+
+
+_INITIALISERS = {getattr(nn.init, name) for name in dir(nn.init) if name.endswith("_") and name[0] != "_"} | {
+    getattr(Tensor, f"{name}_") for name in ("normal", "uniform", "fill", "zero", "triu", "tril", "mul", "div", "add")
+}
 
 
 def read_state(path: str | Path, allow_torchscript: bool = False) -> State:

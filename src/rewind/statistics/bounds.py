@@ -7,7 +7,7 @@ Zero variance means that all clusters have the same value in all seeds, so that 
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtrit
+import scipy
 
 
 def wilson_interval(share: np.ndarray, variance: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +70,7 @@ def behrens_fisher_p_value(t: np.ndarray, seed_share: np.ndarray, seed_df: np.nd
     variance = seed_share * np.swapaxes(seeds, -1, -2) + (1 - seed_share) * queries
     weights = np.swapaxes(seed_weights, -1, -2) * query_weights
     # The lower tail: 1 − ndtr(t) would have no digits left where p is small.
-    return 2 * (weights * ndtr(-t / np.sqrt(variance))).sum(axis=(-1, -2))
+    return 2 * (weights * scipy.special.ndtr(-t / np.sqrt(variance))).sum(axis=(-1, -2))
 
 
 def behrens_fisher_quantile(level: float, seed_share: np.ndarray, seed_df: np.ndarray, query_df: float) -> np.ndarray:
@@ -80,8 +80,8 @@ def behrens_fisher_quantile(level: float, seed_share: np.ndarray, seed_df: np.nd
     [1.96, 4.3]
     """
     # The quantile is at most that of the part with the fewest degrees of freedom, and at least half the normal one.
-    low = np.full(seed_share.shape, np.log(-ndtri(level / 2) / 2))
-    high = np.log(-stdtrit(np.minimum(seed_df, query_df), level / 2) * 1.01)
+    low = np.full(seed_share.shape, np.log(-scipy.special.ndtri(level / 2) / 2))
+    high = np.log(-scipy.special.stdtrit(np.minimum(seed_df, query_df), level / 2) * 1.01)
     while (high - low).max(initial=0) > 1e-3:  # of logarithms: a relative precision of 0.1%
         middle = (low + high) / 2
         too_low = behrens_fisher_p_value(np.exp(middle), seed_share, seed_df, query_df) > level
@@ -157,7 +157,7 @@ def hall_interval(
         third_moment = (residuals**3).sum(axis=-1) / max(clusters * (clusters - 1) * (clusters - 2), 1)
         # With a skewness of 0, h is the identity and the interval that of t.
         skew = third_moment / variance**1.5 if clusters > 2 else np.zeros_like(estimate)
-        t = stdtrit(df, (1 + confidence) / 2)
+        t = scipy.special.stdtrit(df, (1 + confidence) / 2)
         error = np.sqrt(variance)
         return estimate - error * _hall_inverse(t, skew), estimate - error * _hall_inverse(-t, skew)
 

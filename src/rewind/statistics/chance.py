@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtr
+import scipy
 
 from rewind.ranking_metrics import ACCURACY_METRIC, CHANCE_ACCURACY, METRICS
 from rewind.statistics import labels
@@ -53,7 +53,7 @@ def against_chance(accuracy: Inference, clusters: int) -> Inference:
     statistic = wilson_statistic(share, variance, CHANCE_ACCURACY / 100)
     p = np.where(
         has_variance,
-        2 * stdtr(accuracy.df, -statistic),
+        2 * scipy.special.stdtr(accuracy.df, -statistic),
         # An accuracy is at most 50 points away from chance, which is the reach of the difference.
         zero_variance_p_value(accuracy.estimate - CHANCE_ACCURACY, np.asarray(CHANCE_ACCURACY), clusters),
     )

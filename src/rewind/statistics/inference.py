@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+import scipy
 
 from rewind.ranking_metrics import ROUNDING_TOLERANCE, median_rank_with_ties, recall_at
 from rewind.statistics.bounds import (
@@ -87,7 +87,7 @@ def mean_inference(
     if is_share.any():
         # Any bounded mean is a share p of its range, which lets one formula serve percent, MRR and nDCG.
         width = np.where(is_share, most - least, 1)
-        t = stdtrit(result.df, (1 + confidence) / 2)
+        t = scipy.special.stdtrit(result.df, (1 + confidence) / 2)
         wilson_ends = wilson_interval((result.estimate - least) / width, result.variance / width**2, t)
         ends = [np.where(is_share, least + width * to, end) for to, end in zip(wilson_ends, ends, strict=True)]
     if skewed.any():
@@ -238,9 +238,11 @@ def _infer(
         f = np.where(seed > 0, _seed_df(seed_parts, seed_dfs), 1)
         df = degrees_of_freedom(seed_share, f, clusters - 1)
         error = np.sqrt(variance)
-        half_width = stdtrit(df, (1 + confidence) / 2) * error
+        half_width = scipy.special.stdtrit(df, (1 + confidence) / 2) * error
         statistic = np.abs(estimate) / error
-        p = 2 * stdtr(df, -statistic)  # the lower tail: 1 − stdtr(df, t) has no digits left where p is small
+        p = 2 * scipy.special.stdtr(
+            df, -statistic
+        )  # the lower tail: 1 − stdtr(df, t) has no digits left where p is small
     no_variance = variance == 0
     is_zero = np.abs(estimate) <= RELATIVE_ROUNDING * scale
     has_random_seeds = claims & np.isfinite(seed_dfs).any(axis=-1)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import fdtri, nctdtrinc, stdtrit
+import scipy
 
 from rewind.ranking_metrics import METRICS, tested_metrics
 from rewind.statistics import bootstrap, labels
@@ -57,7 +57,7 @@ def spread_ratio(first: Sequence[float], second: Sequence[float], confidence: fl
     ratio = numerator.std(ddof=1) / denominator.std(ddof=1)
     # (s₁²/s₂²) / (σ₁²/σ₂²) has Fisher's F distribution with S₁ − 1 and S₂ − 1 degrees of freedom; its upper quantile
     # gives the lower end.
-    ends = (fdtri(*df, (1 + sign * confidence) / 2) for sign in (1, -1))
+    ends = (scipy.special.fdtri(*df, (1 + sign * confidence) / 2) for sign in (1, -1))
     low, high = (float(ratio / np.sqrt(end)) for end in ends)
     return float(ratio), low, high
 
@@ -87,10 +87,12 @@ def minimum_detectable_effect(
     variance, df = np.broadcast_arrays(np.asarray(variance, dtype=float), np.asarray(df, dtype=float))
     is_known = (variance > 0) & (df > 0)
     effects = np.full(variance.shape, np.nan)
-    critical = stdtrit(df, 1 - level / 2) if critical is None else critical
+    critical = scipy.special.stdtrit(df, 1 - level / 2) if critical is None else critical
     # δ is the noncentrality of the t distribution that exceeds the critical value with this probability.
     # The other tail, a significant difference of the wrong sign, is left out: at usual powers it has next to no weight.
-    effects[is_known] = nctdtrinc(df[is_known], 1 - power, critical[is_known]) * np.sqrt(variance[is_known])
+    effects[is_known] = scipy.special.nctdtrinc(df[is_known], 1 - power, critical[is_known]) * np.sqrt(
+        variance[is_known]
+    )
     return effects
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
+import scipy
 
 from rewind.ranking_metrics import metric_of_column
 from rewind.tables.notes import difference_size, is_beyond_possible
@@ -377,7 +377,7 @@ def _seeds_reason(results: Results, pair: pd.Series) -> str:
         seed_part = sum(float(values.var(ddof=1)) / len(values) for values in (first, second) if len(values) > 1)
     # The longer half of the interval is t √V; the other may have been cut off at what is possible.
     half = max(float(pair["high"] - pair["difference"]), float(pair["difference"] - pair["low"]))
-    t = float(stdtrit(float(pair.get("df", math.nan)), (1 + results.confidence) / 2))
+    t = float(scipy.special.stdtrit(float(pair.get("df", math.nan)), (1 + results.confidence) / 2))
     if not seed_part > (half / t) ** 2 / 2:  # also for NaN: an unknown share explains nothing
         return ""
     spreads = {

@@ -23,7 +23,6 @@ import importlib.util
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 from rewind.errors import RewindError
@@ -33,7 +32,14 @@ from rewind.io.files import read_cached_json, write_json
 from rewind.packaged import WHEEL_FOLDER
 from rewind.workflow.stages import SCRIPTS, CodeDependencies, code_roots
 from rewind.workflow.staleness.no_effect import is_ignored
-from rewind.workflow.staleness.normalise import IMPORT_EFFECTS, ParsedModule, Target, module_from_json, parse_module
+from rewind.workflow.staleness.normalise import (
+    IMPORT_EFFECTS,
+    ParsedModule,
+    Target,
+    module_from_json,
+    module_to_json,
+    parse_module,
+)
 
 LIBRARY = "rewind"
 
@@ -326,7 +332,7 @@ class ModuleReader:
         with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):  # a damaged entry is parsed again
             return module_from_json(self.memory.get(key))
         module = parse_module(name, path, self.is_ignored)
-        self.memory[key] = asdict(module)
+        self.memory[key] = module_to_json(module)
         return module
 
     def target(self, module: str, attribute: str) -> Target:

@@ -60,8 +60,13 @@ class ParsedModule:
     stars: list[str] = field(default_factory=list)  # modules of which it imports ``*``
 
 
+def module_to_json(module: ParsedModule) -> dict[str, Any]:
+    """A module for :func:`module_from_json`, sharing its lists and dictionaries: ``asdict`` takes long to copy them."""
+    return vars(module) | {"units": {name: vars(unit) for name, unit in module.units.items()}}
+
+
 def module_from_json(content: dict[str, Any]) -> ParsedModule:
-    """A module from the result of ``dataclasses.asdict`` and JSON.
+    """A module from what :func:`module_to_json` returned, once it was JSON.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: if it is something else.
@@ -196,6 +201,11 @@ def _table_entries(node: ast.stmt) -> dict[str, ast.expr]:
 
 # ctx follows from where a node is, kind is the u before an old string; the others are about comments on types.
 _SKIPPED_FIELDS = {"ctx", "kind", "type_comment", "type_ignores"}
+_WRITTEN_FIELDS = {
+    kind: tuple(name for name in kind._fields if name not in _SKIPPED_FIELDS)
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 # They look at values and change none, so a message that calls them is still nothing but a message.
 _PURE_FUNCTIONS = {"len", "sum", "min", "max", "any", "all", "sorted", "round", "abs", "isinstance", "getattr", "type"}
 _PURE_FUNCTIONS |= {"str", "repr", "int", "float", "bool", "list", "tuple", "set", "dict"}
@@ -271,11 +281,13 @@ class _Normaliser:
         """The fields of a node; ``state`` are attributes of this object that have other values inside of it."""
         outside = {name: getattr(self, name) for name in state}
         self.__dict__.update(state)
-        names = [name for name in node._fields if name not in _SKIPPED_FIELDS and name != without]
-        values = [(name, value) for name in names if (value := getattr(node, name, None)) not in (None, [])]
-        text = ",".join(f"{name}={self.write(value)}" for name, value in values)
+        parts = []
+        for name in _WRITTEN_FIELDS[type(node)]:
+            value = getattr(node, name, None)
+            if value is not None and value != [] and name != without:
+                parts.append(f"{name}={self.write(value)}")
         self.__dict__.update(outside)
-        return f"{type(node).__name__}({text})"
+        return f"{type(node).__name__}({','.join(parts)})"
 
     # Statements
 
