@@ -44,7 +44,7 @@ def _split_file(path: Path) -> None:
 
 
 def _cia(path: Path, key: str) -> None:
-    row = "k_0.0,é,time,cia-ssv2,text"
+    row = "k_0.0,é,time,cia-ssv2,text\n7,7,time,cia-ssv2,video"
     files = {"inputs": f"id,value,nuance,source,modality\n{row}\n", "labels": "{}"}
     for name, text in files.items():
         path.with_name(name).write_text(text, encoding="utf-8")

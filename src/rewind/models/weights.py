@@ -121,7 +121,8 @@ class _NoValues(TorchFunctionMode):
         if isinstance(tensor, Tensor) and tensor.is_meta:
             if func in _INITIALISERS:
                 return tensor
-            if func is Tensor.mul and isinstance(args[1], int | float) and tensor.is_floating_point():
+            is_scaled = func is Tensor.mul and isinstance(args[1], int | float) and tensor.is_floating_point()
+            if is_scaled and not tensor.requires_grad:
                 return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         return func(*args, **kwargs)
 
