@@ -125,7 +125,7 @@ def read_queries(folder: Path, captions: pd.DataFrame) -> list[Query]:
     """The queries of a split's captions, in their order; none where they show no clip."""
     if QUERY_COLUMNS[0] not in captions:
         return []
-    paths = read_csv(Path(folder) / "items.csv").set_index("item_id")["path"]
+    paths = read_csv(folder / "items.csv").set_index("item_id")["path"]
     shown, texts = (captions[name] for name in QUERY_COLUMNS)
     return [Query(text, folder / paths[item]) for item, text in zip(shown, texts, strict=True)]
 
