@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -333,11 +333,14 @@ def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[s
                 draw_clip(clip, folder / "videos" / f"{clip.name}.mp4")
                 rows.append((clip.name, clip.name, "video"))
                 labels[clip.name] = [text]
+    files = write_files(folder, [(name, value, "time", kind, modality) for name, value, modality in rows], labels)
+    return files | {"videos": str(folder / "videos"), "sources": [kind]}
+
+
+def write_files(folder: Path, rows: Iterable[tuple[str, ...]], labels: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Write the two files, of rows in the order of :data:`CIA_COLUMNS`; returns the keys that name them."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "inputs.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(CIA_COLUMNS.needed)
-        writer.writerows((name, value, "time", kind, modality) for name, value, modality in rows)
+        csv.writer(stream).writerows([tuple(CIA_COLUMNS.needed), *rows])
     write_json(folder / "labels.json", labels)
-    files = {"inputs": str(folder / "inputs.csv"), "labels": str(folder / "labels.json")}
-    return files | {"videos": str(folder / "videos"), "sources": [kind]}
+    return {"inputs": str(folder / "inputs.csv"), "labels": str(folder / "labels.json")}

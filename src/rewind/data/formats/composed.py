@@ -15,7 +15,6 @@ is there; CoVR's code leaves it out.
 from __future__ import annotations
 
 import ast
-import csv
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +23,8 @@ import pandas as pd
 from rewind.config.dataset import ComposedSource, Dataset
 from rewind.data.annotations import QUERY_COLUMNS, SHOWN_SPLIT, SPLITS, AnnotationBuilder, Annotations
 from rewind.data.dummy import SplitSizes, draw_clip, make_dummy_items
-from rewind.data.formats.cia import CIA_COLUMNS, CLIP, Row, plain_text, read_part_labels, read_rows, safe_id
+from rewind.data.formats.cia import CLIP, Row, plain_text, read_part_labels, read_rows, safe_id, write_files
 from rewind.errors import RewindError
-from rewind.io.files import write_json
 from rewind.io.schema import FILLED, TEXT, cell_fault
 from rewind.registry import DUMMY_DATA, FORMATS
 
@@ -114,11 +112,5 @@ def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[s
         for seen, words in zip(shown, clip.entry.captions(False), strict=True):
             rows.append((name := f"{seen.name}|{words}", repr({"video": seen.name, "text": words}), "video-text"))
             labels[name] = [clip.name]
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "inputs.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(CIA_COLUMNS.needed)
-        writer.writerows((name, value, "multimodal", source.part, kind) for name, value, kind in rows)
-    write_json(folder / "labels.json", labels)
-    files = {"inputs": str(folder / "inputs.csv"), "labels": str(folder / "labels.json")}
+    files = write_files(folder, [(name, value, "multimodal", source.part, kind) for name, value, kind in rows], labels)
     return files | {"videos": str(folder / "videos")}

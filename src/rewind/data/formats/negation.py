@@ -14,15 +14,13 @@ Everything is of the test split. An item's ``value`` is its file, without a suff
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 from rewind.config.dataset import Dataset, NegationSource
 from rewind.data.annotations import SPLITS, AnnotationBuilder, Annotations
 from rewind.data.dummy import SplitSizes, draw_clip, draw_picture, make_dummy_items
-from rewind.data.formats.cia import CIA_COLUMNS, CLIP, read_part_labels, read_rows, safe_id
-from rewind.io.files import write_json
+from rewind.data.formats.cia import CLIP, read_part_labels, read_rows, safe_id, write_files
 from rewind.io.schema import FILLED
 from rewind.registry import DUMMY_DATA, FORMATS
 
@@ -87,12 +85,5 @@ def make_dummy_data(dataset: Dataset, folder: Path, sizes: SplitSizes) -> dict[s
             for kind, text in (("text-standard", words), ("text-negation", f"{words}, and nothing else")):
                 rows.append((name := f"{item.name}-{kind}-{number}", text, kind))
                 labels[name] = [item.name]
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "inputs.csv").open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(CIA_COLUMNS.needed)
-        writer.writerows((name, value, "negation", source.part, kind) for name, value, kind in rows)
-    write_json(folder / "labels.json", labels)
-    return {name: str(folder / f"{name}.{end}") for name, end in (("inputs", "csv"), ("labels", "json"))} | {
-        "videos": str(folder / "files")
-    }
+    files = write_files(folder, [(name, value, "negation", source.part, kind) for name, value, kind in rows], labels)
+    return files | {"videos": str(folder / "files")}
