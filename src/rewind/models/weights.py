@@ -117,11 +117,11 @@ class _NoValues(TorchFunctionMode):
         kwargs = kwargs or {}
         tensor = args[0] if args else kwargs.get("tensor")
         if func in (torch.rand, torch.randn) and kwargs.get("device") == torch.device("meta"):
-            return torch.empty(*args, **kwargs)
+            return torch.empty(*args, **{name: value for name, value in kwargs.items() if name != "generator"})
         if isinstance(tensor, Tensor) and tensor.is_meta:
             if func in _INITIALISERS:
                 return tensor
-            is_scaled = func is Tensor.mul and isinstance(args[1], int | float) and tensor.is_floating_point()
+            is_scaled = func is Tensor.mul and isinstance(args[-1], int | float) and tensor.is_floating_point()
             if is_scaled and not tensor.requires_grad:
                 return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         return func(*args, **kwargs)
