@@ -401,7 +401,10 @@ def is_made_otherwise(shard: str, origin: str | None = None) -> bool:
     before: str | None = table.get("inputs", {}).get(index)
     if before is None:  # an earlier version wrote none; a job that was killed left no checksum of its index
         return made is None
-    return before != origin if origin is not None else made is None or before != made.get("origin")
+    if origin is not None:
+        return before != origin
+    # Snakemake removes both outputs before a job that may be killed before it has removed their checksums.
+    return made is None or not Path(index).is_file() or before != made.get("origin")
 
 
 def _sealed(path: str | Path) -> dict[str, Any] | None:
