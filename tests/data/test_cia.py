@@ -281,3 +281,10 @@ def test_dummy_data_have_all_settings(tmp_path, count):
     answers = read_answers(dummy)
     assert answers["setting"].unique().tolist() == ["chiral", "static", "all"]
     assert all((Path(keys["videos"]) / f"{item}.mp4").is_file() for item in answers["item_id"].unique())
+
+
+def test_rows_of_another_nuance_are_not_read(tmp_path: Path) -> None:
+    """A clip that no text lists would be refused."""
+    alone = read(tmp_path).items
+    more = read(tmp_path, [*ROWS, ("77", "77", "negation", "cia-ssv2", "video")]).items
+    assert more.equals(alone)

@@ -85,6 +85,7 @@ _CAPTION_WIDTH, _CLIP_GAP, _SCORE_HEIGHT, _LINE_HEIGHT, _PAGE_EDGE, _FOOT_HEIGHT
 _NOTE_LINE_HEIGHT, _NOTE_LETTERS_PER_LINE = 0.13, 108
 _LETTERS_PER_LINE, _MAX_CAPTION_LINES = 26, 8
 _SHOWN_WIDTH = 0.6  # of the picture that a query shows
+Box = tuple[float, float, float, float]  # left, bottom, width and height, as parts of the figure
 
 
 def retrieval_examples(
@@ -172,24 +173,26 @@ class _QueryRow:
         fig.text(x, below, self.rank, fontsize=7.5, fontweight="bold", **plain)
         if self.shown is not None:
             below -= (1.5 * _LINE_HEIGHT * bool(self.rank) + self.shown_height) / height
-            axes = fig.add_axes((x, below, _SHOWN_WIDTH / width, self.shown_height / height))
-            axes.imshow(self.shown, interpolation="antialiased", aspect="auto")
-            axes.set(xticks=[], yticks=[])
-            axes.grid(visible=False)
-            style.frame_clip(axes, False, False)
+            _draw_picture(fig, (x, below, _SHOWN_WIDTH / width, self.shown_height / height), self.shown)
         for column, (hit, image) in enumerate(zip(self.hits, self.images, strict=True)):
             x_inches = _PAGE_EDGE + _CAPTION_WIDTH + column * (side + _CLIP_GAP) + _CLIP_GAP
             image_height = side * image.shape[0] / image.shape[1]
             box = (x_inches / width, (top - image_height) / height, side / width, image_height / height)
-            _draw_clip(fig.add_axes(box), image, hit)
+            _draw_clip(fig, box, image, hit)
 
 
-def _draw_clip(axes: Axes, image: np.ndarray, hit: Mapping[str, Any]) -> None:
-    truth, twin = bool(hit.get("truth")), bool(hit.get("twin"))
+def _draw_picture(fig: Figure, box: Box, image: np.ndarray, truth: bool = False, twin: bool = False) -> Axes:
+    axes = fig.add_axes(box)
     axes.imshow(image, interpolation="antialiased", aspect="auto")
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)
     style.frame_clip(axes, truth, twin)
+    return axes
+
+
+def _draw_clip(fig: Figure, box: Box, image: np.ndarray, hit: Mapping[str, Any]) -> None:
+    truth, twin = bool(hit.get("truth")), bool(hit.get("twin"))
+    axes = _draw_picture(fig, box, image, truth, twin)
     symbol = "✓ " if truth else "⇄ " if twin else ""
     axes.set_xlabel(f"{symbol}{hit['score']:.3f}", fontsize=7.5, labelpad=3, fontweight="bold" if truth else "normal")
 
@@ -256,11 +259,7 @@ class _ChoiceRow:
         for left, image, kind in zip(lefts, self.images, ("clip", "twin"), strict=True):
             image_height = strip * image.shape[0] / image.shape[1]
             box = (left / width, (top - image_height) / height, strip / width, image_height / height)
-            axes = fig.add_axes(box)
-            axes.imshow(image, interpolation="antialiased", aspect="auto")
-            axes.set(xticks=[], yticks=[])
-            axes.grid(visible=False)
-            style.frame_clip(axes, kind == "clip", kind == "twin")
+            _draw_picture(fig, box, image, kind == "clip", kind == "twin")
             below = (top - image_height - 0.05) / height
             weight = "bold" if kind == "clip" else "normal"
             fig.text(left / width, below, "\n".join(self.names[kind]), fontsize=7.5, fontweight=weight, **plain)

@@ -161,7 +161,8 @@ def _named(source: CiaSource) -> Sequence[str]:
 
 def _read_rows(source: CiaSource, how_to_get: str) -> tuple[dict[str, Row], int]:
     """Rows of the sources by id, and the number of rows that only repeat another one."""
-    rows, repeated = read_rows(source.inputs, _named(source), {"text": FILLED, "video": CLIP}, how_to_get)
+    kinds = {"text": FILLED, "video": CLIP}
+    rows, repeated = read_rows(source.inputs, _named(source), kinds, how_to_get, nuance="time")
     for name, row in rows.items():
         if row.modality == "text" and not _TEXT_ID.fullmatch(name):
             raise RewindError(
@@ -245,9 +246,9 @@ CLIP = Column(filled=True, within="`source.videos`")  # the value of an item: it
 
 
 def read_rows(
-    path: str, sources: Sequence[str], modalities: Mapping[str, Column], how_to_get: str
+    path: str, sources: Sequence[str], modalities: Mapping[str, Column], how_to_get: str, nuance: str = ""
 ) -> tuple[dict[str, Row], int]:
-    """Rows of some ``source`` by id, and the number of rows that only repeat another one.
+    """Rows of some ``source``, and of a ``nuance`` if given, by id, and how many rows only repeat another one.
 
     ``modalities`` says what the ``value`` of each is. White space at the ends of ids and values, and how much there is,
     does not count: some ids are captions, with a blank at an end in one file and not in the other.
@@ -259,7 +260,7 @@ def read_rows(
     rows: dict[str, Row] = {}
     repeated, kinds = 0, Column(filled=True, choices=tuple(modalities))
     for number, cells in read_user_csv(path, CIA_COLUMNS, f"(`source.inputs`). {how_to_get}"):
-        if cells["source"] not in sources:
+        if cells["source"] not in sources or (nuance and cells["nuance"] != nuance):
             continue
         name, value = plain_text(cells["id"]), plain_text(cells["value"])
         row = Row(f"{path}: row {number}", value, cells["source"], cells["modality"])
